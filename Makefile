@@ -1,0 +1,109 @@
+# Everything a reader or a CI machine runs; bare `make` lists it.
+# GNU make 3.81 or later. The path of the repository may contain spaces: quote every use of a path,
+# and let no rule depend on a file, for make itself cannot name such paths.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Two notebooks at a time: each keeps its own copy of torch and its data in memory.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ "$$n" -lt 2 ] && echo 1 || echo 2)
+COVERAGE = 90
+
+# Of the environment in use: .venv, or with an empty VENV the one that PYTHON belongs to.
+PY = $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
+ifneq ($(strip $(VENV)),)
+unexport PYTHONHOME
+unexport PYTHONPATH
+endif
+# Notebook kernels come from this environment, and figures are drawn inline whatever the shell prefers.
+export JUPYTER_PREFER_ENV_PATH = 1
+unexport MPLBACKEND
+# Kernels run inside notebooks/, so a relative folder is made absolute here.
+ifneq ($(strip $(DATA)),)
+export GPVI_DATA = $(if $(filter /%,$(firstword $(DATA))),$(DATA),$(CURDIR)/$(DATA))
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help env figures test lint lab notebooks scoreboard lock clean distclean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "Variables: PYTHON=$(PYTHON)  VENV=$(VENV) (empty: use PYTHON's own environment)  JOBS=$(JOBS)"
+	@echo "           PROFILE=smoke|quick|paper  FRESH=1 (reuse no record)  DEVICE=cpu|cuda|auto"
+	@echo "           DATA=folder of the data sets (data/ unless given)"
+
+# built-from holds the path and the lock that the environment was built from: whole only once the build
+# is, and there from the first moment, so that a folder without it is never mistaken for ours.
+# installed-from is the pyproject.toml of the last editable install.
+env: ## build .venv from requirements.lock; does nothing while both stay the same
+ifeq ($(strip $(VENV)),)
+	@"$(PYTHON)" -P -c 'import gpvi_lib, torch' </dev/null 2>/dev/null || { echo "gpvi: $(PYTHON) has no gpvi environment;" \
+	  "create one with: conda env create -f environment.yml" >&2; exit 1; }
+else
+	@set -e; \
+	fail() { echo "gpvi: $$1" >&2; exit 1; }; \
+	origin() { pwd -P; cat requirements.lock; }; \
+	if ! { origin | cmp -s - "$(VENV)/built-from" && "$(PY)" -c '' </dev/null 2>/dev/null; }; then \
+	  found=$$("$(PYTHON)" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' </dev/null 2>/dev/null) || \
+	    fail "cannot run '$(PYTHON)'; name a Python 3.11 or later: make env PYTHON=/path/to/python3"; \
+	  "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null || \
+	    fail "'$(PYTHON)' is Python $$found, too old; name a Python 3.11 or later: make env PYTHON=/path/to/python3"; \
+	  "$(PYTHON)" -c 'import ensurepip, venv' </dev/null 2>/dev/null || \
+	    fail "'$(PYTHON)' cannot make a virtual environment (no ensurepip: on Debian or Ubuntu install python3-venv); name another: make env PYTHON=/path/to/python3"; \
+	  if [ "$(VENV)" != .venv ] && [ -n "$$(ls -A "$(VENV)" 2>/dev/null)" ] && [ ! -e "$(VENV)/built-from" ]; then \
+	    fail "$(VENV) is there already and not made by this Makefile; name another folder, or use it as it is: make VENV= PYTHON=$(VENV)/bin/python"; \
+	  fi; \
+	  echo "gpvi: building $(VENV) with Python $$found (about 5 GB on Linux; minutes, once)"; \
+	  rm -rf "$(VENV)"; \
+	  mkdir -p "$(VENV)"; \
+	  : > "$(VENV)/built-from"; \
+	  "$(PYTHON)" -m venv "$(VENV)" </dev/null; \
+	  "$(PY)" -m pip install --no-input --no-user --disable-pip-version-check -r requirements.lock </dev/null || \
+	    fail "the packages of requirements.lock could not be installed, see above; then run make env again"; \
+	  origin > "$(VENV)/built-from"; \
+	fi; \
+	if ! cmp -s pyproject.toml "$(VENV)/installed-from"; then \
+	  "$(PY)" -m pip install --quiet --no-input --no-user --disable-pip-version-check \
+	    --no-deps --no-build-isolation --editable . </dev/null; \
+	  cp pyproject.toml "$(VENV)/installed-from"; \
+	fi
+endif
+
+figures: env ## run every notebook (PROFILE=quick unless given) and print its scoreboard
+	@"$(PY)" -m gpvi_lib notebooks --profile $(or $(PROFILE),quick) --jobs $(JOBS) \
+	  $(if $(DEVICE),--device $(DEVICE)) $(if $(FRESH),--fresh) </dev/null
+	@"$(PY)" -m gpvi_lib scoreboard --profile $(or $(PROFILE),quick) </dev/null
+	@echo "The figures are in $${GPVI_FIGURES:-figures}/$(or $(PROFILE),quick)/"
+
+test: lint ## all that CI checks: lint, tests with coverage, committed notebooks against their outputs
+	@"$(PY)" -m pytest tests notebooks --nbval --nbval-current-env \
+	  --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
+
+lint: env ## ruff on the library, the tests and the notebooks
+	@"$(PY)" -m ruff check . </dev/null
+	@"$(PY)" -m ruff format --check . </dev/null
+
+lab: env ## JupyterLab on the notebooks
+	@"$(PY)" -m jupyterlab notebooks
+
+notebooks: env ## execute the committed notebooks again at their own parameters and replace them
+	@"$(PY)" -m gpvi_lib refresh --jobs $(JOBS) </dev/null
+
+scoreboard: env ## build and print the scoreboard (PROFILE=paper unless given)
+	@"$(PY)" -m gpvi_lib scoreboard --profile $(or $(PROFILE),paper) </dev/null
+
+lock: ## resolve requirements.lock from pyproject.toml, keeping each present pin that still fits
+	@"$(PYTHON)" -m venv --clear build/lock </dev/null
+	@build/lock/bin/python -m pip install --quiet --no-input --disable-pip-version-check uv </dev/null
+	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --all-extras \
+	  --no-annotate --custom-compile-command "make lock" --output-file requirements.lock \
+	  pyproject.toml requirements.in </dev/null
+
+clean: ## remove caches, build/ (checkpoints too), and the results and figures of quick and smoke
+	@rm -rf build results/quick results/smoke figures/quick figures/smoke \
+	  .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
+	@find gpvi_lib tests notebooks -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune \
+	  -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv
+	@rm -rf .venv gpvi.egg-info

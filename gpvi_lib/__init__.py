@@ -1,0 +1,79 @@
+"""Generative particle variational inference and its family: one loop, three orthogonal choices.
+
+A *target* (log-density), a *sampler* (what produces points) and an *objective* (which direction moves them, pulled
+back through the sampler) meet in :func:`fit`.
+"""
+
+from gpvi_lib.directions import GFSF, SVGD, SteinCritic
+from gpvi_lib.errors import DataMissing, DivergedError, GPVIError, RecordError, UnknownName
+from gpvi_lib.fit import FitResult, fit
+from gpvi_lib.hmc import HMCResult, hmc, leapfrog
+from gpvi_lib.inverse import (
+    BiCGSTABInverse,
+    BlockInverse,
+    DenseInverse,
+    HelperInverse,
+    InverseJacobian,
+    bicgstab,
+)
+from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
+from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
+from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, ParVI, surrogate
+from gpvi_lib.samplers import Generator, Linearization, MeanField, Particles, Sampler
+from gpvi_lib.targets import (
+    BayesianLinearRegression,
+    ClassificationPosterior,
+    Gaussian,
+    NormalPrior,
+    ScaleMixturePrior,
+    Target,
+    score,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GFSF",
+    "GPVI",
+    "RBF",
+    "SVGD",
+    "BayesianLinearRegression",
+    "BiCGSTABInverse",
+    "BlockInverse",
+    "ClassificationPosterior",
+    "DataMissing",
+    "DenseInverse",
+    "DivergedError",
+    "FitResult",
+    "FlatModule",
+    "GPVIError",
+    "Gaussian",
+    "Generator",
+    "HMCResult",
+    "HelperInverse",
+    "InverseJacobian",
+    "Linearization",
+    "MaximumLikelihood",
+    "MeanField",
+    "NegativeELBO",
+    "NormalPrior",
+    "ParVI",
+    "Particles",
+    "RecordError",
+    "Sampler",
+    "ScaleMixturePrior",
+    "SteinCritic",
+    "Target",
+    "UnknownName",
+    "bicgstab",
+    "cifar_cnn",
+    "fit",
+    "hmc",
+    "kernel_gradient_sum",
+    "leapfrog",
+    "lenet5",
+    "median_bandwidth",
+    "mlp",
+    "score",
+    "surrogate",
+]

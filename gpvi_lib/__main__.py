@@ -1,0 +1,209 @@
+"""The command line: `python -m gpvi_lib COMMAND`; `--help` lists the commands.
+
+An error that the user can act on is one line on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.profiles import PROFILES, get_profile
+
+if TYPE_CHECKING:
+    import pandas
+
+    from gpvi_lib.experiments import Experiment
+
+app = typer.Typer(
+    help="GPVI, the executable paper: experiments, their records, and the notebooks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ProfileOption = Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")]
+DeviceOption = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU where there is one.")
+]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Compute from nothing, whatever records exist.")]
+JobsOption = Annotated[int, typer.Option(min=1, help="How many run side by side; they share the cores.")]
+TimeoutOption = Annotated[
+    float | None, typer.Option(help="Seconds that one cell may take; no limit by default.")
+]
+NamesArgument = Annotated[list[str] | None, typer.Argument(help="Paths, names or numbers; all by default.")]
+
+
+@app.command("list")
+def list_experiments() -> None:
+    """Show experiments, methods and profiles, and which records exist (valid/expected)."""
+    from gpvi_lib.experiments import EXPERIMENTS
+
+    for experiment in EXPERIMENTS.values():
+        print(f"{experiment.name}: {experiment.title}")
+        rows = [
+            (method, *(_states(experiment, method, profile) for profile in PROFILES))
+            for method in experiment.methods
+        ]
+        _print_table([("  method", *PROFILES), *((f"  {row[0]}", *row[1:]) for row in rows)])
+        print()
+    _print_table([(f"{profile.name}:", profile.purpose) for profile in PROFILES.values()])
+
+
+def _states(experiment: Experiment, method: str, profile: str) -> str:
+    from gpvi_lib import records
+
+    seeds = experiment.seeds(profile)
+    found = Counter(records.state(experiment, method, seed, profile) for seed in seeds)
+    broken = "".join(f", {found[state]} {state}" for state in ("stale", "damaged") if found[state])
+    return f"{found['valid']}/{len(seeds)}{broken}"
+
+
+@app.command()
+def run(
+    experiment: Annotated[str, typer.Argument(help="A name that `list` shows.")],
+    method: Annotated[list[str] | None, typer.Option(help="A method, repeatable; all by default.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="A seed, repeatable; the profile's by default.")
+    ] = None,
+    profile: ProfileOption = "quick",
+    device: DeviceOption = "cpu",
+    jobs: JobsOption = 1,
+    fresh: FreshOption = False,
+) -> None:
+    """Compute the missing and stale records of an experiment; all of them, unless the profile is paper."""
+    from gpvi_lib import records
+
+    found = records.sweep(experiment, profile, method, seed, device=device, fresh=fresh, jobs=jobs)
+    for record in found:
+        metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
+        print(f"{record.method} seed {record.seed}: {metrics}  ({record.seconds:.1f} s)")
+
+
+@app.command()
+def scoreboard(profile: ProfileOption = "paper") -> None:
+    """Put our numbers beside the published ones, print the table and write it as CSV."""
+    from gpvi_lib import scoreboard as board
+    from gpvi_lib.paths import shown
+
+    table = board.build(profile)
+    path = board.write(profile)
+    _print_scores(table)
+    print(f"written to {shown(path)}")
+
+
+def _print_scores(table: pandas.DataFrame) -> None:
+    ran = table[table["n_seeds"] > 0]
+    rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "verdict")]
+    for row in ran.itertuples():
+        paper, ours = _mean_sd(row.paper_mean, row.paper_sd), _mean_sd(row.ours_mean, row.ours_sd)
+        rows.append(
+            (row.item, row.metric, row.method, row.setting, paper, ours, str(row.n_seeds), row.verdict)
+        )
+    _print_table(rows)
+    print(", ".join(f"{count} {verdict}" for verdict, count in table["verdict"].value_counts().items()))
+
+
+def _mean_sd(mean: float, sd: float) -> str:
+    if mean != mean:
+        return "-"
+    return f"{mean:.4g}" + (f" ± {sd:.2g}" if sd == sd else "")
+
+
+@app.command()
+def data(
+    sets: Annotated[list[str], typer.Argument(help="Data sets, such as mnist.")],
+) -> None:
+    """Download data sets into `data/`; nothing else in the project downloads anything."""
+    from gpvi_lib import data as datasets
+    from gpvi_lib.paths import data_root
+
+    for name in sets:
+        datasets.download(name, data_root())
+
+
+@app.command()
+def notebooks(
+    names: NamesArgument = None,
+    profile: ProfileOption = "quick",
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the copies; build/notebooks/<profile>.")
+    ] = None,
+    jobs: JobsOption = 1,
+    timeout: TimeoutOption = None,
+    device: DeviceOption = "cpu",
+    fresh: FreshOption = False,
+) -> None:
+    """Run copies of notebooks at a profile; all run even if some fail."""
+    from gpvi_lib import notebooks as books
+    from gpvi_lib.paths import build_root
+    from gpvi_lib.provenance import as_device
+
+    as_device(device)
+    folder = build_root() / "notebooks" / get_profile(profile).name if output is None else output.resolve()
+    parameters = {"profile": profile, "device": device, "fresh": fresh}
+    action = partial(books.execute, folder=folder, parameters=parameters, timeout=timeout)
+    _run_notebooks(action, books.find(names or ()), jobs)
+
+
+@app.command()
+def refresh(names: NamesArgument = None, jobs: JobsOption = 1, timeout: TimeoutOption = None) -> None:
+    """Run committed notebooks at their committed parameters and put their new outputs in place."""
+    from gpvi_lib import notebooks as books
+
+    _run_notebooks(partial(books.refresh, timeout=timeout), books.find(names or ()), jobs)
+
+
+@app.command()
+def normalise(names: NamesArgument = None) -> None:
+    """Strip from notebooks what changes from run to run: timings, widget states, version metadata."""
+    from gpvi_lib import notebooks as books
+
+    for path in books.find(names or ()):
+        print(f"{path.name}: {'rewritten' if books.normalise(path) else 'unchanged'}")
+
+
+def _run_notebooks(action: Callable[[Path], object], paths: Sequence[Path], jobs: int) -> None:
+    from gpvi_lib import notebooks as books
+
+    done = Counter()
+
+    def report(name: str, seconds: float, error: str | None) -> None:
+        done["all"] += 1
+        print(
+            f"[{done['all']}/{len(paths)}] {name} {'FAILED' if error else 'ok'} ({seconds:.1f} s)", flush=True
+        )
+
+    failed = books.run_all(action, paths, jobs, report)
+    for error in failed.values():
+        print(f"error: {error}", file=sys.stderr)
+    if failed:
+        print(f"{len(failed)} of {len(paths)} notebooks failed: {', '.join(failed)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _print_table(rows: Iterable[Sequence[str]]) -> None:
+    rows = list(rows)
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line on `arguments` (default: those of the process) and exits."""
+    try:
+        app(args=arguments, prog_name="python -m gpvi_lib")
+    except GPVIError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Directions: vector fields on points that lower KL(q || p).
+
+A direction is called as ``direction(x, score, rng) -> (φ, info)`` with points ``x (n, d)`` and the target's score
+``∇log p(x) (n, d)``. Points improve when they move along ``-φ``: φ is the (smoothed) gradient of the KL
+divergence with respect to the points. The same directions serve free particles and generators.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpvi_lib.kernels import RBF, kernel_gradient_sum
+from gpvi_lib.samplers import mlp_from_rng, standard_normal
+
+
+class Direction:
+    """Base of the directions; stateless ones inherit the empty state."""
+
+    def __call__(
+        self, x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], rng: torch.Generator
+    ) -> tuple[Float[Tensor, "n d"], dict[str, Tensor]]:
+        """φ at every point, and diagnostics."""
+        raise TypeError(f"{type(self).__name__} must define __call__")
+
+    def state_dict(self) -> dict:
+        """What a checkpoint must keep."""
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take up a checkpoint's state."""
+
+
+@dataclass
+class SVGD(Direction):
+    """Stein variational gradient descent (Liu and Wang 2016), the negative of eq. 13.
+
+    ``φ_j = -(1/n) Σ_i [k(x_i, x_j) ∇log p(x_i) + ∇_{x_i} k(x_i, x_j)]``.
+    """
+
+    kernel: RBF = RBF()
+
+    def __call__(self, x, score, rng=None):
+        k, weight = self.kernel(x)
+        return -(k.mT @ score + kernel_gradient_sum(weight, x, x)) / len(x), {}
+
+
+@dataclass
+class GFSF(Direction):
+    """Gradient flow with smoothed test functions (Liu et al. 2019).
+
+    ``φ = -(∇log p + (K + α I)^{-1} G)`` with ``G_j = Σ_i ∇_{x_i} k(x_i, x_j)``: the kernel estimate of ``-∇log q``.
+
+    Attributes:
+        ridge: α > 0, relative to ``k(x, x) = 1``.
+    """
+
+    kernel: RBF = RBF()
+    ridge: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not self.ridge > 0:
+            raise ValueError(f"GFSF's ridge α must be positive, got {self.ridge}")
+
+    def __call__(self, x, score, rng=None):
+        k, weight = self.kernel(x)
+        regularised = k + self.ridge * torch.eye(len(x), dtype=x.dtype, device=x.device)
+        return -(score + torch.linalg.solve(regularised, kernel_gradient_sum(weight, x, x))), {}
+
+
+@dataclass
+class SteinCritic(Direction):
+    r"""The Stein critic of the Fisher neural sampler (Hu et al. 2018), the "KSD" of the paper's tables.
+
+    A network ``c`` minimises ``E_q[-c·∇log p - tr ∇c] + w E_q||c||^2``; by Stein's identity the minimiser is
+    ``c = (∇log p - ∇log q) / (2w)``, so ``φ = -2 w c`` estimates ``∇log q - ∇log p``. The trace is estimated by
+    Hutchinson's method.
+
+    Attributes:
+        hidden: widths of the critic's hidden layers.
+        lr: Adam's learning rate.
+        l2_weight: ``w > 0``.
+        updates: critic steps per call.
+    """
+
+    hidden: tuple[int, ...] = (100,)
+    lr: float = 1e-3
+    l2_weight: float = 10.0
+    updates: int = 2
+    network: torch.nn.Module | None = field(default=None, init=False)
+    _loaded: dict | None = field(default=None, init=False)
+
+    def _build(self, x: Tensor, rng: torch.Generator) -> None:
+        dim = x.shape[1]
+        self.network = mlp_from_rng([dim, *self.hidden, dim], rng, x.dtype, x.device)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.lr)
+        if self._loaded is not None:
+            self.network.load_state_dict(self._loaded["network"])
+            self.optimizer.load_state_dict(self._loaded["optimizer"])
+            self._loaded = None
+
+    def _loss(self, x: Tensor, score: Tensor, rng: torch.Generator) -> Tensor:
+        x = x.detach().requires_grad_(True)
+        c = self.network(x)
+        probe = standard_normal(x.shape, rng, x)
+        (vjp,) = torch.autograd.grad((c * probe).sum(), x, create_graph=True)
+        stein = -(c * score).sum(-1) - (vjp * probe).sum(-1)
+        return (stein + self.l2_weight * c.square().sum(-1)).mean()
+
+    def __call__(self, x, score, rng):
+        if self.network is None:
+            self._build(x, rng)
+        with torch.enable_grad():
+            for _ in range(self.updates):
+                loss = self._loss(x, score, rng)
+                self.optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                self.optimizer.step()
+        with torch.no_grad():
+            return -2 * self.l2_weight * self.network(x), {"critic_loss": loss.detach()}
+
+    def state_dict(self) -> dict:
+        if self.network is None:
+            return {}
+        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict) -> None:
+        # The network's size is known at the first call only; keep the state until then.
+        self.network, self._loaded = None, state or None

@@ -1,0 +1,58 @@
+"""Errors a user can act on: one sentence that names the thing and the remedy.
+
+Each is a plain exception with one message, so it survives pickling between worker processes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GPVIError(ValueError):
+    """Base of every error this package raises on purpose; the command line prints it without a traceback."""
+
+
+class UnknownName(GPVIError):
+    """A name (method, profile, experiment, parameter, ...) that does not exist."""
+
+    @classmethod
+    def among(cls, kind: str, name: object, valid: Iterable[str]) -> UnknownName:
+        """The error for a `name` that is not one of `valid`; it suggests the closest of them."""
+        names = sorted(valid)
+        within = [valid_name for valid_name in names if name and str(name) in valid_name]
+        close = within or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return cls(f"unknown {kind} {name!r}{hint} (valid: {', '.join(names) or 'none'})")
+
+
+class DataMissing(GPVIError):
+    """A data set is not on this machine."""
+
+
+class DivergedError(GPVIError):
+    """A run met a non-finite number; it never becomes a number in a table."""
+
+
+class RecordError(GPVIError):
+    """A record cannot be written or used."""
+
+
+class RecordMissing(RecordError):
+    """No record has been written for this experiment, method, seed and profile."""
+
+
+class RecordStale(RecordError):
+    """The record is intact, but of a configuration that the experiment no longer has."""
+
+
+class RecordDamaged(RecordError):
+    """The record's files are truncated or were changed after they were written."""
+
+
+class SweepError(GPVIError):
+    """Some cells of a sweep failed; the message names each, and all others are recorded."""
+
+
+class NotebookError(GPVIError):
+    """A notebook did not run to its end."""

@@ -1,0 +1,27 @@
+"""The experiments, by name."""
+
+from __future__ import annotations
+
+from gpvi_lib.errors import UnknownName
+from gpvi_lib.experiments import bayesian_linear_regression, open_category
+from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (bayesian_linear_regression.EXPERIMENT, *open_category.EXPERIMENTS)
+}
+
+
+def get_experiment(name: str | Experiment) -> Experiment:
+    """The experiment called `name` (an `Experiment` is returned as it is).
+
+    Raises:
+        UnknownName: if there is none of that name; the message lists the valid ones.
+    """
+    if isinstance(name, Experiment):
+        return name
+    if name not in EXPERIMENTS:
+        raise UnknownName.among("experiment", name, EXPERIMENTS)
+    return EXPERIMENTS[name]
+
+
+__all__ = ["EXPERIMENTS", "Experiment", "Outcome", "RunContext", "Score", "get_experiment"]

@@ -1,0 +1,115 @@
+"""What an experiment is: methods, a configuration for each profile, and a function that runs one cell.
+
+A *cell* is one (experiment, method, seed, profile); `gpvi_lib.records` runs cells and keeps their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gpvi_lib.errors import UnknownName
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one cell returns.
+
+    Args:
+        metrics: name -> finite number; these reach tables.
+        arrays: name -> tensor of any shape, for figures; together under 1 MB.
+        seconds: wall time where the run knows it better than the clock around it, which is so when it resumed
+            from a checkpoint; None takes the clock.
+    """
+
+    metrics: dict[str, float]
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Where and how a cell runs; nothing here except `seed` may change its result.
+
+    Args:
+        device: where tensors live.
+        seed: of the cell; every random number derives from it.
+        checkpoint: file to save progress in and resume from, or None for no checkpoints. Its folder exists;
+            it belongs to one configuration and is removed once the record is written.
+        label: "experiment/method seed 0", for progress bars and errors.
+        progress: whether a progress bar may be drawn on stderr.
+    """
+
+    device: torch.device
+    seed: int
+    checkpoint: Path | None
+    label: str
+    progress: bool
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one metric of an experiment maps to a row of the published tables.
+
+    Args:
+        item: the table, as `paper_tables.csv` names it ("gpvi/table2"), or a name of our own.
+        metric: the metric as that table names it.
+        better: whether lower or higher is better.
+        key: the metric's name in `Outcome.metrics`.
+        setting: `printed` (the published setting) or `best` (the strongest we know).
+    """
+
+    item: str
+    metric: str
+    better: Literal["lower", "higher"]
+    key: str
+    setting: Literal["printed", "best"] = "printed"
+
+
+def no_deviations(method: str, profile: str) -> str:
+    """The default of `Experiment.deviations`: nothing differs from the paper."""
+    return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """One table or figure of the paper as code.
+
+    Its functions live at the top level of a module, so that it can be pickled to a worker process.
+
+    Args:
+        name: as in `results/<profile>/<name>/` ("bayesian-linear-regression").
+        title: one line for a reader.
+        methods: what it compares, in the order of its tables; names of `paper_tables.csv` where it has them.
+        config: (method, profile name) -> JSON-able dict of all that decides the result, except the seed.
+        seeds: profile name -> the seeds that count.
+        run: (config, method, context) -> Outcome. `config` has passed through JSON: tuples are lists.
+        scores: the rows of the scoreboard that its metrics fill.
+        deviations: (method, profile name) -> what differs from the paper, "" if nothing does.
+        rows: method -> (published method, setting) where that is not (method, the score's setting), such as
+            "gpvi_best" -> ("gpvi", "best").
+    """
+
+    name: str
+    title: str
+    methods: tuple[str, ...]
+    config: Callable[[str, str], dict]
+    seeds: Callable[[str], tuple[int, ...]]
+    run: Callable[[dict, str, RunContext], Outcome]
+    scores: tuple[Score, ...] = ()
+    deviations: Callable[[str, str], str] = no_deviations
+    rows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def check_method(self, method: str) -> None:
+        """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""
+        if method not in self.methods:
+            raise UnknownName.among(f"method of {self.name}", method, self.methods)
+
+    def row(self, method: str, score: Score) -> tuple[str, str]:
+        """(published method, setting) of the scoreboard row that `method` fills for `score`."""
+        return self.rows.get(method, (method, score.setting))

@@ -1,0 +1,67 @@
+"""From JSON-able specifications to samplers and objectives, shared by all experiments.
+
+A specification is a dict with a ``kind`` and the keyword arguments of what it builds, for example
+``{"kind": "gpvi", "num_samples": 100, "inverse": {"kind": "helper", "width": 10}}``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..directions import GFSF, SVGD, SteinCritic
+from ..errors import UnknownName
+from ..inverse import INVERSES
+from ..objectives import GPVI, MaximumLikelihood, NegativeELBO, Objective, ParVI
+from ..samplers import Generator, MeanField, Particles, Sampler, standard_normal
+
+DIRECTIONS = {"svgd": SVGD, "gfsf": GFSF, "stein_critic": SteinCritic}
+OBJECTIVES = {"parvi": ParVI, "gpvi": GPVI, "elbo": NegativeELBO, "likelihood": MaximumLikelihood}
+
+
+def _make(kinds: dict, spec: dict):
+    spec = dict(spec)
+    kind = spec.pop("kind")
+    if kind not in kinds:
+        raise UnknownName.among("kind", kind, kinds)
+    return kinds[kind](**{key: tuple(v) if isinstance(v, list) else v for key, v in spec.items()})
+
+
+def build_objective(spec: dict) -> Objective:
+    """The objective of a specification; ``direction`` and ``inverse`` are specifications themselves."""
+    spec = dict(spec)
+    for part, kinds in (("direction", DIRECTIONS), ("inverse", INVERSES)):
+        if part in spec:
+            spec[part] = _make(kinds, spec[part])
+    return _make(OBJECTIVES, spec)
+
+
+def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Generator) -> Sampler:
+    """The sampler of a specification, in float32 on ``rng``'s device.
+
+    Args:
+        spec: ``particles`` (num), ``mean_field`` (scale, in units of the argument ``scale``) or ``generator``
+            (arguments of :class:`Generator`; ``noise_scale_unit: "prior"`` multiplies λ by ``scale``, one λ per
+            coordinate, and ``output_scale: "prior"`` sets the scale of the initial output).
+        dim: d.
+        scale: the scale of the first samples, a number or ``(d,)``; usually that of the prior.
+        rng: all randomness.
+    """
+    spec = dict(spec)
+    kind = spec.pop("kind")
+    scale = torch.as_tensor(scale, dtype=torch.float32, device=rng.device).expand(dim)
+    if kind == "particles":
+        return Particles(scale * standard_normal((spec["num"], dim), rng, scale))
+    if kind == "mean_field":
+        return MeanField(scale * standard_normal((dim,), rng, scale), spec["scale"] * scale)
+    if kind == "generator":
+        return _generator(spec, dim, scale, rng)
+    raise UnknownName.among("sampler", kind, ("particles", "mean_field", "generator"))
+
+
+def _generator(spec: dict, dim: int, scale: Tensor, rng: torch.Generator) -> Generator:
+    if spec.pop("noise_scale_unit", None) == "prior":
+        spec["noise_scale"] = spec["noise_scale"] * scale
+    if spec.pop("output_scale", None) == "prior":
+        spec["output_scale"] = scale
+    return Generator(dim, **spec, rng=rng, device=rng.device)

@@ -1,0 +1,206 @@
+"""The one training loop."""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from gpvi_lib.errors import DivergedError
+from gpvi_lib.objectives import Objective
+from gpvi_lib.samplers import Particles, Sampler
+from gpvi_lib.targets.base import Target, check_finite
+
+CUDA_CHECK_EVERY = 100
+"""On a GPU the loss is looked at only every so many steps: each look waits for the device."""
+
+Callback = Callable[[int, Sampler], dict[str, float]]
+
+
+@dataclass
+class FitResult:
+    """What training leaves behind.
+
+    Attributes:
+        history: one dict per callback, with ``step`` and what the callback returned.
+        seconds: training time, interruptions left out.
+    """
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Minibatches:
+    """Indices of minibatches: a fresh shuffle per epoch, an incomplete last batch is dropped.
+
+    Args:
+        num_data: N.
+        batch_size: B <= N.
+    """
+
+    def __init__(self, num_data: int, batch_size: int) -> None:
+        if not 1 <= batch_size <= num_data:
+            raise ValueError(f"batch_size must be between 1 and the {num_data} data, got {batch_size}")
+        self.num_data, self.batch_size = num_data, batch_size
+        self.order: Tensor | None = None
+        self.position = num_data
+
+    def next(self, rng: torch.Generator) -> Tensor:
+        """The next batch of indices, ``(B,)``, on ``rng``'s device."""
+        if self.position + self.batch_size > self.num_data:
+            self.order = torch.randperm(self.num_data, generator=rng, device=rng.device)
+            self.position = 0
+        batch = self.order[self.position : self.position + self.batch_size]
+        self.position += self.batch_size
+        return batch
+
+    def state_dict(self) -> dict:
+        """What a checkpoint must keep."""
+        return {"order": self.order, "position": self.position}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take up a checkpoint's state."""
+        self.order, self.position = state["order"], state["position"]
+
+
+class _Training:
+    """Everything that changes during training, so that a checkpoint can hold it whole."""
+
+    def __init__(self, sampler, objective, batches, rng, lr) -> None:
+        self.sampler, self.objective, self.batches, self.rng = sampler, objective, batches, rng
+        self.optimizer = torch.optim.Adam(sampler.parameters(), lr=lr, fused=True)
+        self.result = FitResult()
+        self.step = 0
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate of all parameters."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint atomically."""
+        state = {
+            "step": self.step,
+            "sampler": self.sampler.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "objective": self.objective.state_dict(),
+            "batches": None if self.batches is None else self.batches.state_dict(),
+            "rng": self.rng.get_state(),
+            "history": self.result.history,
+            "seconds": self.result.seconds,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        torch.save(state, temporary)
+        os.replace(temporary, path)
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint."""
+        state = torch.load(path, map_location=self.rng.device, weights_only=True)
+        self.step = state["step"]
+        self.sampler.load_state_dict(state["sampler"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.objective.load_state_dict(state["objective"])
+        if self.batches is not None:
+            self.batches.load_state_dict(state["batches"])
+        self.rng.set_state(state["rng"].cpu())
+        self.result = FitResult(state["history"], state["seconds"])
+
+
+def fit(
+    sampler: Sampler,
+    target: Target,
+    objective: Objective,
+    *,
+    steps: int,
+    lr: float,
+    final_lr: float | None = None,
+    rng: torch.Generator,
+    batch_size: int | None = None,
+    callback: Callback | None = None,
+    callback_every: int = 0,
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    label: str = "fit",
+    progress: bool = True,
+) -> FitResult:
+    """Train ``sampler`` towards ``target`` by Adam on ``objective``.
+
+    Args:
+        steps: number of Adam steps.
+        lr: learning rate.
+        final_lr: where the learning rate goes along half a cosine; ``None`` keeps it constant.
+        rng: the only source of randomness; advanced in place.
+        batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
+        callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
+            last; what it returns goes into the history. It must not use ``rng``.
+        checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
+            interrupted and resumed gives the same result, bit for bit on a CPU, as one that was not.
+        label: experiment, method and seed, for the progress bar and for errors.
+        progress: whether to show a bar with the time left.
+
+    Raises:
+        ValueError: if target and batch size do not fit, or the target is not finite at the first points.
+        DivergedError: at the first loss that is not finite, naming ``label`` and step.
+    """
+    if batch_size is not None and target.num_data is None:
+        raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
+    batches = None if batch_size is None else Minibatches(target.num_data, batch_size)
+    state = _Training(sampler, objective, batches, rng, lr)
+    if checkpoint is not None and checkpoint.exists():
+        state.load(checkpoint)
+    else:
+        _check_start(sampler, target)
+        _call(callback, state)
+    check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
+    saved = time.monotonic()
+    with tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar:
+        while state.step < steps:
+            started = time.perf_counter()
+            if final_lr is not None:
+                state.set_lr(final_lr + 0.5 * (lr - final_lr) * (1 + math.cos(math.pi * state.step / steps)))
+            loss = _step(state, target)
+            state.step += 1
+            if state.step % check_every == 0 or state.step == steps:
+                _check_loss(loss, label, state.step)
+            state.result.seconds += time.perf_counter() - started
+            if state.step == steps or (callback_every and state.step % callback_every == 0):
+                _call(callback, state)
+            bar.update()
+            if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
+                state.save(checkpoint)
+                saved = time.monotonic()
+    return state.result
+
+
+def _step(state: _Training, target: Target) -> Tensor:
+    batch = None if state.batches is None else state.batches.next(state.rng)
+    loss, _ = state.objective(state.sampler, target, batch, state.rng)
+    state.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    state.optimizer.step()
+    return loss.detach()
+
+
+def _check_start(sampler: Sampler, target: Target) -> None:
+    """Look at the target once where the sampler starts, with randomness of its own."""
+    device = next(sampler.parameters()).device
+    probe = sampler.sample(None if isinstance(sampler, Particles) else 2, torch.Generator(device).manual_seed(0))
+    check_finite(target, probe)
+
+
+def _check_loss(loss: Tensor, label: str, step: int) -> None:
+    if not math.isfinite(loss.item()):
+        raise DivergedError(
+            f"{label}: the loss is {loss.item()} at step {step}; lower the learning rate or check the target"
+        )
+
+
+def _call(callback: Callback | None, state: _Training) -> None:
+    if callback is not None:
+        state.result.history.append({"step": state.step, **callback(state.step, state.sampler)})

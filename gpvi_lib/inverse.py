@@ -1,0 +1,306 @@
+r"""Four back ends for the repulsive term of the functional gradient.
+
+All compute, for every ``j``,
+
+.. math:: R_j = \sum_i J(z'_i)^{-T} W_{ij} (z'_i - z_j),
+
+the sum over samples of the inverse transposed Jacobian applied to kernel gradients (Theorem 3.1; the printed
+:math:`J^{-1}` is an index slip, see notebook 00). They differ in how the systems ``Jᵀh = ∇k`` are solved:
+
+==========  =======================================================================================
+``dense``   LU of every d x d Jacobian: the reference, O(n d^3)
+``block``   exact, from the block-triangular structure: one k x k factorisation per sample
+``helper``  the paper's network, trained on ``||Jᵀh - ∇k||^2`` and then queried (eq. 9-11)
+``bicgstab``  matrix-free stabilised biconjugate gradients, batched over all systems (appendix C)
+==========  =======================================================================================
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gpvi_lib import linalg
+from gpvi_lib.kernels import kernel_gradient_sum
+from gpvi_lib.samplers import Linearization, _linear, mlp_from_rng
+
+Info = dict[str, Tensor]
+
+
+class InverseJacobian:
+    """Base of the back ends; stateless ones inherit the empty state."""
+
+    def __call__(
+        self,
+        linearization: Linearization,
+        source: Float[Tensor, "n d"],
+        query: Float[Tensor, "m d"],
+        weight: Float[Tensor, "n m"],
+        rng: torch.Generator,
+    ) -> tuple[Float[Tensor, "m d"], Info]:
+        """The repulsive sum ``R``.
+
+        Args:
+            linearization: ``J`` at the ``n`` points ``z'``.
+            source: ``z'`` as the kernel sees it (coordinates outside the kernel set to zero).
+            query: ``z``, likewise.
+            weight: ``W`` of :class:`gpvi_lib.kernels.RBF`.
+            rng: randomness of back ends that have any (the helper's first weights).
+
+        Returns:
+            ``R (m, d)`` and diagnostics as zero-dimensional tensors.
+        """
+        raise TypeError(f"{type(self).__name__} must define __call__")
+
+    def state_dict(self) -> dict:
+        """What a checkpoint must keep."""
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take up a checkpoint's state."""
+
+
+def kernel_gradients(source: Tensor, query: Tensor, weight: Tensor) -> Float[Tensor, "n m d"]:
+    """All ``∇_{z'_i} k(z'_i, z_j) = W_ij (z'_i - z_j)``, for the back ends that need each one."""
+    return weight[..., None] * (source[:, None] - query)
+
+
+class DenseInverse(InverseJacobian):
+    """Solve with every Jacobian as a matrix: ``O(n d^3 + n m d^2)`` operations, ``O(n d^2)`` memory."""
+
+    def __call__(self, linearization, source, query, weight, rng=None):
+        rhs = kernel_gradients(source, query, weight)
+        h = linalg.solve(linearization.dense().mT, rhs.mT)
+        return h.sum(0).mT, {}
+
+
+class BlockInverse(InverseJacobian):
+    r"""Exact solution from ``J = [[A + Λ_1, 0], [B, Λ_2]]``.
+
+    ``h_2 = u_2 / λ_2`` and ``(A + Λ_1)ᵀ h_1 = u_1 - Bᵀ h_2``. With ``g``'s linear last layer,
+    ``Bᵀ h_2 = (∂a/∂z)ᵀ (W_out,2ᵀ h_2)``, and because ``u_ij = W_ij (z'_i - z_j)`` the product with ``W_out,2ᵀ`` is
+    needed once per sample, not once per pair. Nothing of size ``(d, d)`` or ``(n, m, d)`` appears.
+    """
+
+    def __call__(self, linearization, source, query, weight, rng=None):
+        k = linearization.noise_dim
+        head_rhs = source[:, None, :k] - query[:, :k]
+        tail = []
+        if linearization.noise_scale is not None:
+            scale = linearization.noise_scale[k:]
+            source_tail, query_tail = source[:, k:] / scale, query[:, k:] / scale
+            output_tail = linearization.output_weight[k:]
+            pairs = (source_tail @ output_tail)[:, None] - query_tail @ output_tail
+            head_rhs = head_rhs - linearization.features_vjp(pairs)
+            tail = [kernel_gradient_sum(weight, source_tail, query_tail)]
+        h = linalg.solve(linearization.head().mT, (weight[..., None] * head_rhs).mT)
+        return torch.cat([h.sum(0).mT, *tail], dim=1), {}
+
+
+class HelperNetwork(nn.Module):
+    """The helper ``h_η(z', ∇k)`` of appendix B.1.
+
+    ``z'_{:k}`` and ``∇k`` are each encoded by a linear layer with ReLU, concatenated, and passed through
+    ``num_layers`` hidden layers with ReLU and a linear output of size ``d``.
+    """
+
+    def __init__(self, noise_dim: int, dim: int, width: int, num_layers: int, rng, dtype, device) -> None:
+        super().__init__()
+        self.encode_noise = _linear(noise_dim, width, rng, dtype, device)
+        self.encode_gradient = _linear(dim, width, rng, dtype, device)
+        self.trunk = mlp_from_rng([2 * width] + [width] * num_layers + [dim], rng, dtype, device)
+
+    def forward(self, head: Float[Tensor, "n k"], gradient: Float[Tensor, "n m d"]) -> Float[Tensor, "n m d"]:
+        """Estimate of ``J(z'_i)^{-T} ∇k_ij`` for all pairs."""
+        encoded = torch.relu(self.encode_noise(head))[:, None].expand(-1, gradient.shape[1], -1)
+        return self.trunk(torch.cat([encoded, torch.relu(self.encode_gradient(gradient))], dim=-1))
+
+
+@dataclass
+class HelperInverse(InverseJacobian):
+    """The paper's helper network: trained by Adam on eq. 10, then queried on the same ``z'`` and ``∇k``.
+
+    Attributes:
+        width, num_layers: hidden layers of :class:`HelperNetwork`.
+        lr: Adam's learning rate.
+        updates: steps of Adam per call (the paper: one).
+    """
+
+    width: int = 512
+    num_layers: int = 3
+    lr: float = 1e-4
+    updates: int = 1
+    network: HelperNetwork | None = field(default=None, init=False)
+    _loaded: dict | None = field(default=None, init=False)
+
+    def _build(self, linearization: Linearization, rng: torch.Generator) -> None:
+        out = linearization.output_weight
+        self.network = HelperNetwork(
+            linearization.noise_dim, out.shape[0], self.width, self.num_layers, rng, out.dtype, out.device
+        )
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.lr)
+        if self._loaded is not None:
+            self.network.load_state_dict(self._loaded["network"])
+            self.optimizer.load_state_dict(self._loaded["optimizer"])
+            self._loaded = None
+
+    def __call__(self, linearization, source, query, weight, rng):
+        if self.network is None:
+            self._build(linearization, rng)
+        head = source[:, : linearization.noise_dim]
+        gradients = kernel_gradients(source, query, weight)
+        with torch.enable_grad():
+            for _ in range(self.updates):
+                residual = linearization.vjp(self.network(head, gradients)) - gradients
+                self.optimizer.zero_grad(set_to_none=True)
+                residual.square().sum(-1).mean().backward()
+                self.optimizer.step()
+        # Of the last training pass, so that the diagnostic costs nothing: one update staler than the answer.
+        info = {"residual": residual.detach().norm() / gradients.norm()}
+        with torch.no_grad():
+            return self.network(head, gradients).sum(0), info
+
+    def state_dict(self) -> dict:
+        if self.network is None:
+            return {}
+        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict) -> None:
+        # The network's sizes are known at the first call only; keep the state until then.
+        self.network, self._loaded = None, state or None
+
+
+@dataclass(frozen=True)
+class BiCGSTABResult:
+    """Solution and diagnostics of :func:`bicgstab`.
+
+    Attributes:
+        x: solutions, ``(..., d)``.
+        residual: true relative residual ``||b - Ax|| / ||b||`` of each system, ``(...)``.
+        iterations: iterations used by each system, ``(...)``.
+        breakdown: systems stopped because a denominator vanished, ``(...)``.
+    """
+
+    x: Tensor
+    residual: Tensor
+    iterations: Tensor
+    breakdown: Tensor
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(-1, keepdim=True)
+
+
+def bicgstab(
+    matvec: Callable[[Tensor], Tensor],
+    b: Float[Tensor, "*batch d"],
+    x0: Float[Tensor, "*batch d"] | None = None,
+    *,
+    tol: float = 1e-6,
+    max_iterations: int = 100,
+) -> BiCGSTABResult:
+    """Batched, matrix-free BiCGSTAB (van der Vorst 1992) for ``A x = b``.
+
+    Every system of the batch has its own scalars and stops on its own, by ``||r|| <= tol ||b||``, or when a
+    denominator is negligible in absolute value against the norms it is made of (a breakdown): ``|r̂·r|``,
+    ``|r̂·v|`` and ``t·t`` can have either sign or be tiny, so a test without absolute values lets them pass.
+
+    Args:
+        matvec: applies ``A`` to every vector of the batch.
+        b: right-hand sides, ``(..., d)``.
+        x0: start; zeros by default.
+        tol: relative tolerance.
+        max_iterations: two applications of ``A`` each.
+    """
+    eps = torch.finfo(b.dtype).eps
+    x = torch.zeros_like(b) if x0 is None else x0.clone()
+    r = b - matvec(x)
+    shadow = r.clone()
+    p = r.clone()
+    rho = _dot(shadow, r)
+    goal = tol * b.norm(dim=-1, keepdim=True)
+    active = r.norm(dim=-1, keepdim=True) > goal
+    iterations = torch.zeros_like(active, dtype=torch.long)
+    breakdown = torch.zeros_like(active)
+
+    def negligible(value: Tensor, *factors: Tensor) -> Tensor:
+        scale = torch.ones_like(value)
+        for factor in factors:
+            scale = scale * factor.norm(dim=-1, keepdim=True)
+        return value.abs() <= eps * scale
+
+    def safe_ratio(a: Tensor, c: Tensor) -> Tensor:
+        return a / torch.where(c == 0, torch.ones_like(c), c)
+
+    for _ in range(max_iterations):
+        if not bool(active.any()):
+            break
+        v = matvec(p)
+        sigma = _dot(shadow, v)
+        broken = active & (negligible(rho, shadow, r) | negligible(sigma, shadow, v))
+        breakdown |= broken
+        active = active & ~broken
+        alpha = safe_ratio(rho, sigma)
+        s = r - alpha * v
+        t = matvec(s)
+        tt = _dot(t, t)
+        # s = 0 means that the half step is already the solution: omega = 0 is then right, not a breakdown.
+        omega = torch.where(tt > 0, safe_ratio(_dot(t, s), tt), torch.zeros_like(tt))
+        x = torch.where(active, x + alpha * p + omega * s, x)
+        r = torch.where(active, s - omega * t, r)
+        iterations += active
+        still = active & (r.norm(dim=-1, keepdim=True) > goal)
+        stagnated = still & negligible(omega * tt, t, s)
+        breakdown |= stagnated
+        active = still & ~stagnated
+        rho_next = _dot(shadow, r)
+        beta = safe_ratio(rho_next, rho) * safe_ratio(alpha, omega)
+        p = torch.where(active, r + beta * (p - omega * v), p)
+        rho = rho_next
+    residual = (b - matvec(x)).norm(dim=-1) / b.norm(dim=-1).clamp_min(torch.finfo(b.dtype).tiny)
+    return BiCGSTABResult(x, residual, iterations.squeeze(-1), breakdown.squeeze(-1))
+
+
+@dataclass
+class BiCGSTABInverse(InverseJacobian):
+    """All ``n m`` systems ``Jᵀh = ∇k`` by :func:`bicgstab`.
+
+    Attributes:
+        tol, max_iterations: stopping rule; the paper's appendix C runs ``max_iterations = 1``.
+        warm_start: start from the previous call's solution, as appendix C does although ``z'`` and ``z`` are new.
+    """
+
+    tol: float = 1e-6
+    max_iterations: int = 100
+    warm_start: bool = False
+    previous: Tensor | None = field(default=None, init=False)
+
+    def __call__(self, linearization, source, query, weight, rng=None):
+        rhs = kernel_gradients(source, query, weight)
+        fits = self.warm_start and self.previous is not None and self.previous.shape == rhs.shape
+        start = self.previous if fits else None
+        result = bicgstab(linearization.vjp, rhs, start, tol=self.tol, max_iterations=self.max_iterations)
+        if self.warm_start:
+            self.previous = result.x
+        info = {
+            "residual": (result.residual * rhs.norm(dim=-1)).norm() / rhs.norm(),
+            "iterations": result.iterations.max(),
+            "breakdowns": result.breakdown.sum(),
+        }
+        return result.x.sum(0), info
+
+    def state_dict(self) -> dict:
+        return {"previous": self.previous}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.previous = state.get("previous")
+
+
+INVERSES = {
+    "dense": DenseInverse,
+    "block": BlockInverse,
+    "helper": HelperInverse,
+    "bicgstab": BiCGSTABInverse,
+}

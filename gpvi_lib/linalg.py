@@ -1,0 +1,37 @@
+"""Batched linear algebra that is safe on every device.
+
+On CPUs, PyTorch's batched LU (``torch.linalg.solve``, ``slogdet``, ``inv``) fails for matrices above roughly
+128 x 128 when it runs on more than one thread: oneMKL reports a bad argument to SLASWP and the call hangs or
+raises. One matrix at a time is correct and as fast, so larger CPU matrices are handled in a loop.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+LARGEST_BATCHED_CPU_LU = 64
+"""Matrices above this size are factorised one by one on the CPU (the failures start above 128)."""
+
+
+def _one_by_one(a: Tensor) -> bool:
+    return a.device.type == "cpu" and a.shape[-1] > LARGEST_BATCHED_CPU_LU
+
+
+def solve(a: Float[Tensor, "n k k"], b: Float[Tensor, "n k m"]) -> Float[Tensor, "n k m"]:
+    """Solve ``a[i] x[i] = b[i]`` for every ``i``.
+
+    Raises:
+        torch.linalg.LinAlgError: if some ``a[i]`` is exactly singular.
+    """
+    if not _one_by_one(a):
+        return torch.linalg.solve(a, b)
+    return torch.stack([torch.linalg.solve(ai, bi) for ai, bi in zip(a, b, strict=True)])
+
+
+def slogdet(a: Float[Tensor, "n k k"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Sign and log-magnitude of ``det a[i]`` for every ``i``; differentiable in ``a``."""
+    if not _one_by_one(a):
+        sign, logabsdet = torch.linalg.slogdet(a)
+        return sign, logabsdet
+    signs, logs = zip(*(torch.linalg.slogdet(ai) for ai in a), strict=True)
+    return torch.stack(signs), torch.stack(logs)

@@ -1,0 +1,93 @@
+"""Networks as functions of one flat weight vector, and the architectures of the paper."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+
+class FlatModule:
+    """Any ``nn.Module`` as a function of its flattened parameters, for many weight vectors at once.
+
+    The module itself is only a template: its own weights are never used or changed.
+
+    Args:
+        module: parameters only; modules with buffers (batch norm) are refused, because a statistic shared
+            by all weight vectors would make them depend on each other.
+
+    Attributes:
+        dim: number of weights d.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        buffers = [name for name, _ in module.named_buffers()]
+        if buffers:
+            raise ValueError(f"modules with buffers are not supported ({', '.join(buffers)}): remove batch norm")
+        self._module = module.to("meta")
+        self._shapes = {name: p.shape for name, p in module.named_parameters()}
+        self._sizes = [math.prod(shape) for shape in self._shapes.values()]
+        self.dim = sum(self._sizes)
+
+    def unflatten(self, w: Float[Tensor, "*batch d"]) -> dict[str, Tensor]:
+        """Named parameters, each with the leading axes of ``w``."""
+        chunks = w.split(self._sizes, dim=-1)
+        return {
+            name: chunk.unflatten(-1, shape) for (name, shape), chunk in zip(self._shapes.items(), chunks, strict=True)
+        }
+
+    def __call__(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "n b ..."]:
+        """Outputs of all ``n`` networks on the same inputs, in one batched call."""
+
+        def one(parameters: dict[str, Tensor]) -> Tensor:
+            return functional_call(self._module, parameters, (inputs,))
+
+        return vmap(one)(self.unflatten(w))
+
+    def fan_in_scale(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, " d"]:
+        """``1 / sqrt(fan in)`` of each weight; a bias takes the fan-in of its layer's weight.
+
+        As the scale of a zero-mean normal prior it keeps activations of the same order through all layers.
+        """
+        fan_in: dict[str, int] = {}
+        scales = []
+        for name, shape in self._shapes.items():
+            layer, _, kind = name.rpartition(".")
+            if kind == "weight":
+                fan_in[layer] = math.prod(shape[1:])
+            scales.append(torch.full((math.prod(shape),), fan_in[layer] ** -0.5, dtype=dtype))
+        return torch.cat(scales)
+
+
+def mlp(widths: Sequence[int]) -> nn.Sequential:
+    """ReLU multilayer perceptron with linear output; inputs are flattened."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for fan_in, fan_out in pairwise(widths):
+        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def lenet5(num_classes: int = 10) -> nn.Sequential:
+    """LeNet-5 with ReLU for 28 x 28 grey images, ``(b, 1, 28, 28)``: 61,706 weights with ten classes."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, num_classes),
+    )  # fmt: skip
+
+
+def cifar_cnn(num_classes: int = 10) -> nn.Sequential:
+    """The CNN of Table 10 for ``(b, 3, 32, 32)``: 3 x 3 convolutions [32, 64, 64], linear layers [128, classes].
+
+    The paper does not print kernel sizes and pooling; this choice has three 3 x 3 valid convolutions, max pooling
+    after the first two.
+    """
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3), nn.ReLU(),
+        nn.Flatten(), nn.Linear(64 * 4 * 4, 128), nn.ReLU(), nn.Linear(128, num_classes),
+    )  # fmt: skip

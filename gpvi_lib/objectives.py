@@ -1,0 +1,155 @@
+"""Objectives: (sampler, target, batch, rng) -> a scalar whose gradient is the pulled-back direction.
+
+For a direction φ the scalar is the surrogate ``mean_i x_i · φ_i`` with φ held fixed: its gradient in the sampler's
+parameters is ``mean_i (∂x_i/∂θ)ᵀ φ_i`` (eq. 4). Densities give an ELBO instead.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpvi_lib.directions import SVGD, Direction
+from gpvi_lib.inverse import BlockInverse, InverseJacobian
+from gpvi_lib.kernels import RBF
+from gpvi_lib.samplers import Generator, Sampler
+from gpvi_lib.targets.base import Target, log_prob, score
+
+Loss = tuple[Float[Tensor, ""], dict[str, Tensor]]
+
+
+def surrogate(x: Float[Tensor, "n d"], direction: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    """``mean_i x_i · φ_i`` with φ held fixed."""
+    return (x * direction.detach()).sum(-1).mean()
+
+
+class Objective:
+    """Base of the objectives; stateless ones inherit the empty state."""
+
+    def __call__(self, sampler: Sampler, target: Target, batch: Tensor | None, rng: torch.Generator) -> Loss:
+        """The scalar to differentiate, and diagnostics as zero-dimensional tensors."""
+        raise TypeError(f"{type(self).__name__} must define __call__")
+
+    def state_dict(self) -> dict:
+        """What a checkpoint must keep."""
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take up a checkpoint's state."""
+
+
+@dataclass
+class ParVI(Objective):
+    """A direction on points: particle-based VI on :class:`Particles`, amortised ParVI on a :class:`Generator`.
+
+    Attributes:
+        direction: SVGD, GFSF or SteinCritic.
+        num_samples: points per step of a generator; ``None`` for free particles.
+    """
+
+    direction: Direction = field(default_factory=SVGD)
+    num_samples: int | None = None
+
+    def __call__(self, sampler, target, batch, rng):
+        x = sampler.rsample(self.num_samples, rng)
+        phi, info = self.direction(x.detach(), score(target, x, batch), rng)
+        return surrogate(x, phi), info
+
+    def state_dict(self) -> dict:
+        return self.direction.state_dict()
+
+    def load_state_dict(self, state: dict) -> None:
+        self.direction.load_state_dict(state)
+
+
+@dataclass
+class GPVI(Objective):
+    r"""The functional gradient of Theorem 3.1, pulled back through the generator.
+
+    .. math:: φ(z) = E_{z'}[-∇\log p(f(z')) k(z', z) - J(z')^{-T} ∇_{z'} k(z', z)].
+
+    Attributes:
+        num_samples: size of each of the two independent batches ``z'`` and ``z``.
+        inverse: how ``J^{-T}∇k`` is obtained, see :mod:`gpvi_lib.inverse`.
+        kernel: kernel on the noise.
+        kernel_space: ``"z"`` for a kernel on all of z (the paper), ``"head"`` for one on ``z_{:k}`` only.
+    """
+
+    num_samples: int
+    inverse: InverseJacobian = field(default_factory=BlockInverse)
+    kernel: RBF = RBF()
+    kernel_space: Literal["z", "head"] = "z"
+
+    def __post_init__(self) -> None:
+        if self.kernel_space not in ("z", "head"):
+            raise ValueError(f"kernel_space must be 'z' or 'head', got {self.kernel_space!r}")
+
+    def _seen_by_kernel(self, z: Tensor, noise_dim: int) -> Tensor:
+        if self.kernel_space == "z":
+            return z
+        head = torch.zeros_like(z)
+        head[:, :noise_dim] = z[:, :noise_dim]
+        return head
+
+    @torch.no_grad()
+    def functional_gradient(
+        self,
+        generator: Generator,
+        target: Target,
+        source: Float[Tensor, "n d"],
+        query: Float[Tensor, "m d"],
+        batch: Tensor | None,
+        rng: torch.Generator,
+    ) -> tuple[Float[Tensor, "m d"], dict[str, Tensor]]:
+        """φ at ``query`` (z), the expectation being the mean over ``source`` (z')."""
+        x, linearization = generator.forward_and_linearize(source)
+        seen_source = self._seen_by_kernel(source, generator.noise_dim)
+        seen_query = self._seen_by_kernel(query, generator.noise_dim)
+        k, weight = self.kernel(seen_source, seen_query)
+        repulsion, info = self.inverse(linearization, seen_source, seen_query, weight, rng)
+        return -(k.mT @ score(target, x, batch) + repulsion) / len(source), info
+
+    def __call__(self, sampler, target, batch, rng):
+        if not isinstance(sampler, Generator):
+            raise ValueError(f"GPVI needs a Generator, got {type(sampler).__name__}; for free particles use ParVI")
+        source = sampler.noise(self.num_samples, rng)
+        query = sampler.noise(self.num_samples, rng)
+        phi, info = self.functional_gradient(sampler, target, source, query, batch, rng)
+        return surrogate(sampler(query), phi), info
+
+    def state_dict(self) -> dict:
+        return self.inverse.state_dict()
+
+    def load_state_dict(self, state: dict) -> None:
+        self.inverse.load_state_dict(state)
+
+
+@dataclass
+class NegativeELBO(Objective):
+    """``E_q[log q(x) - log p(x)]``: mean field, and the exact density of a :class:`Generator` (eq. 2).
+
+    With the generator this is the paper's objective itself; its gradient is the "direct" gradient of
+    appendix A.3, made affordable by the block-triangular Jacobian.
+
+    Attributes:
+        num_samples: Monte Carlo samples per step.
+    """
+
+    num_samples: int
+
+    def __call__(self, sampler, target, batch, rng):
+        x, log_q = sampler.rsample_with_log_prob(self.num_samples, rng)
+        loss = (log_q - log_prob(target, x, batch)).mean()
+        return loss, {"elbo": -loss.detach()}
+
+
+@dataclass
+class MaximumLikelihood(Objective):
+    """``-mean_i log p(D | x_i)``, without prior and repulsion: a deep ensemble on free particles."""
+
+    def __call__(self, sampler, target, batch, rng):
+        x = sampler.rsample(None, rng)
+        loss = -target.log_likelihood(x, batch).mean()
+        return loss, {"log_likelihood": -loss.detach()}

@@ -1,0 +1,260 @@
+"""One look for every figure, and figures that carry the data they show.
+
+`save_figure` writes a PNG and, beside it, a JSON file with what was drawn. The JSON's SHA-256 is in the PNG's
+text metadata, so a picture and its data cannot come apart unnoticed. The same versions give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib.collections
+import matplotlib.image
+import matplotlib.patches
+import matplotlib.text
+import numpy as np
+import seaborn
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter
+from matplotlib.transforms import Bbox
+
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.paths import figures_root, write_atomically
+from gpvi_lib.profiles import get_profile
+
+METHOD_LABELS: dict[str, str] = {
+    "svgd": "SVGD",
+    "gfsf": "GFSF",
+    "ksd": "Stein critic",
+    "amortized_svgd": "Amortised SVGD",
+    "amortized_gfsf": "Amortised GFSF",
+    "amortized_ksd": "Amortised Stein critic",
+    "mf_vi": "Mean-field VI",
+    "deep_ensemble": "Deep ensemble",
+    "hmc": "HMC",
+    "gpvi": "GPVI",
+    "gpvi_exact_jac": "GPVI, exact Jacobian",
+    "gpvi_exact_density": "GPVI, exact density",
+}
+"""Method -> its name for a reader; `<method>_best` is the same method at the strongest setting we know."""
+
+METHOD_COLOURS: dict[str, str] = {
+    "svgd": "#69a6de",
+    "gfsf": "#2ad08b",
+    "ksd": "#a061bf",
+    "amortized_svgd": "#0d2866",
+    "amortized_gfsf": "#164d49",
+    "amortized_ksd": "#6e38a4",
+    "mf_vi": "#8c8c95",
+    "deep_ensemble": "#ceab04",
+    "hmc": "#060606",
+    "gpvi": "#cc2e0b",
+    "gpvi_exact_jac": "#ed5358",
+    "gpvi_exact_density": "#900e00",
+}
+"""Method -> its colour in every figure; `<method>_best` has the method's own.
+
+A particle method and its amortised form share a hue, light and dark; GPVI is red. Found by maximising the
+smallest distance between any two as seen with each kind of colour blindness; a test holds that distance.
+"""
+
+for _method in tuple(METHOD_LABELS):
+    METHOD_LABELS[f"{_method}_best"] = f"{METHOD_LABELS[_method]} (best setting)"
+    METHOD_COLOURS[f"{_method}_best"] = METHOD_COLOURS[_method]
+
+DATA_HASH_KEY = "GPVI-Data-SHA256"
+DOTS_PER_INCH = 150
+MAX_PIXELS = 64 * 64
+MAX_NUMBERS = 10_000
+_PROFILE_NOTE = "gpvi-profile"
+
+
+def style() -> None:
+    """Sets the look of all figures that follow; call it once at the top of a notebook."""
+    seaborn.set_theme(
+        context="notebook",
+        style="whitegrid",
+        palette="colorblind",
+        rc={
+            "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs on every machine
+            "font.size": 11,
+            "axes.titlesize": 12,
+            "axes.labelsize": 11,
+            "xtick.labelsize": 10,
+            "ytick.labelsize": 10,
+            "legend.fontsize": 10,
+            "lines.linewidth": 1.8,
+            "grid.color": "0.9",
+            "axes.edgecolor": "0.6",
+            "figure.dpi": 100,
+            "figure.constrained_layout.use": True,
+        },
+    )
+
+
+def save_figure(fig: Figure, name: str, profile: str) -> str:
+    """Writes `figures/<profile>/<name>.png` with its data in `<name>.json`; a corner names the profile.
+
+    Args:
+        name: `NN-name-figure`, where NN is the number of the notebook.
+        profile: the profile that the data come from.
+
+    Returns:
+        The PNG's path relative to the repository.
+
+    Raises:
+        UnknownName: if the profile does not exist.
+        GPVIError: if the name is not made of lower-case letters, digits, "-" and "_".
+    """
+    profile = get_profile(profile).name
+    if not re.fullmatch(r"[0-9a-z][0-9a-z_-]*", name):
+        raise GPVIError(f"figure name {name!r} must be made of lower-case letters, digits, '-' and '_'")
+    fig.canvas.draw()  # limits and categorical ticks settle only now
+    text = _json_text({"figure": name, "profile": profile, **figure_data(fig)})
+    _note_profile(fig, profile)
+    content = io.BytesIO()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    metadata = {"Software": None, DATA_HASH_KEY: digest}  # no version: the bytes depend on the figure alone
+    # All that is drawn, and at least the whole figure: the tight box of an empty one would be its note alone.
+    box = Bbox.union([fig.bbox_inches, fig.get_tightbbox()]).padded(0.05)
+    fig.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata=metadata, bbox_inches=box)
+    path = figures_root() / profile / f"{name}.png"
+    write_atomically(path.with_suffix(".json"), text.encode())
+    write_atomically(path, content.getvalue())
+    return f"figures/{profile}/{name}.png"
+
+
+def matches_data(png: Path) -> bool:
+    """Whether a PNG's embedded hash is that of the JSON file beside it."""
+    from PIL import Image
+
+    with Image.open(png) as image:
+        embedded = image.info.get(DATA_HASH_KEY)
+    return embedded == hashlib.sha256(Path(png).with_suffix(".json").read_bytes()).hexdigest()
+
+
+def figure_data(fig: Figure) -> dict[str, Any]:
+    """Everything drawn in `fig`, as JSON-able values: titles, labels, limits, and each artist's data.
+
+    Numbers have 6 significant digits; None stands for one that is not finite. Images of more than 64 x 64
+    pixels and artists of more than 10,000 numbers are given by their shape and SHA-256.
+    """
+    data = {"title": fig.get_suptitle(), "axes": [_axes_data(axes) for axes in fig.axes]}
+    data["legends"] = [[text.get_text() for text in legend.get_texts()] for legend in fig.legends]
+    return data
+
+
+def _note_profile(fig: Figure, profile: str) -> None:
+    for note in [text for text in fig.texts if text.get_gid() == _PROFILE_NOTE]:
+        note.remove()
+    # Below the figure's edge, where it hides nothing.
+    note = fig.text(1, -0.005, f"profile: {profile}", ha="right", va="top", fontsize=7, color="0.5")
+    note.set(gid=_PROFILE_NOTE, in_layout=True)
+
+
+def _axes_data(axes: Axes) -> dict[str, Any]:
+    legend = axes.get_legend()
+    data = {
+        "title": axes.get_title(),
+        "x": _axis_data(axes.xaxis),
+        "y": _axis_data(axes.yaxis),
+        "legend": [text.get_text() for text in legend.get_texts()] if legend else [],
+        "texts": [_text_data(text) for text in axes.texts if text.get_visible()],
+        "lines": [_line_data(line) for line in axes.lines if line.get_visible()],
+        "patches": [_patch_data(patch) for patch in axes.patches if patch.get_visible()],
+        "collections": [_collection_data(item) for item in axes.collections if item.get_visible()],
+        "images": [_image_data(image) for image in axes.images if image.get_visible()],
+    }
+    return {key: value for key, value in data.items() if value not in ("", [])}
+
+
+def _axis_data(axis: Axis) -> dict[str, Any]:
+    data = {
+        "label": axis.get_label().get_text(),
+        "scale": axis.get_scale(),
+        "limits": _numbers(axis.get_view_interval()),
+    }
+    formatter = axis.get_major_formatter()
+    if isinstance(formatter, FixedFormatter) or type(formatter).__name__ == "StrCategoryFormatter":
+        data["categories"] = [label.get_text() for label in axis.get_ticklabels()]
+    return data
+
+
+def _text_data(text: matplotlib.text.Text) -> dict[str, Any]:
+    return {"text": text.get_text(), "at": _numbers(text.get_position())}
+
+
+def _label(artist: Any) -> dict[str, str]:
+    label = str(artist.get_label())
+    return {} if label.startswith("_") or not label else {"label": label}  # "_child0" names no artist
+
+
+def _line_data(line: Any) -> dict[str, Any]:
+    return _label(line) | {"x": _numbers(line.get_xdata()), "y": _numbers(line.get_ydata())}
+
+
+def _patch_data(patch: matplotlib.patches.Patch) -> dict[str, Any]:
+    if isinstance(patch, matplotlib.patches.Rectangle):
+        box = (patch.get_x(), patch.get_y(), patch.get_width(), patch.get_height())
+        return _label(patch) | {"x_y_width_height": _numbers(box)}
+    outline = patch.get_patch_transform().transform(patch.get_path().vertices)
+    return _label(patch) | {"vertices": _points(outline)}
+
+
+def _collection_data(item: matplotlib.collections.Collection) -> dict[str, Any]:
+    """Markers by their offsets; meshes by their values; areas, segments and contours by their vertices."""
+    data = {"kind": type(item).__name__, **_label(item)}
+    if isinstance(item, matplotlib.collections.PathCollection):
+        data["offsets"] = _points(item.get_offsets())
+    elif isinstance(item, matplotlib.collections.QuadMesh):
+        data["corners"] = _numbers(item.get_coordinates())
+    else:
+        outlines = [path.vertices for path in item.get_paths()]
+        if sum(outline.size for outline in outlines) > MAX_NUMBERS:
+            outlines = [np.concatenate(outlines)]
+        data["vertices"] = [_points(outline) for outline in outlines]
+    if item.get_array() is not None:
+        limit = MAX_PIXELS if isinstance(item, matplotlib.collections.QuadMesh) else MAX_NUMBERS
+        data["values"] = _numbers(item.get_array(), limit)
+    return data
+
+
+def _image_data(image: matplotlib.image.AxesImage) -> dict[str, Any]:
+    pixels = image.get_array()
+    limit = MAX_PIXELS * (pixels.shape[2] if pixels.ndim == 3 else 1)
+    return {"extent": _numbers(image.get_extent()), "values": _numbers(pixels, limit)}
+
+
+def _points(points: Any) -> dict[str, Any]:
+    """Points (n, 2) as their two coordinates."""
+    return {"x": _numbers(points[:, 0]), "y": _numbers(points[:, 1])}
+
+
+def _numbers(values: Any, limit: int = MAX_NUMBERS) -> list | dict[str, Any]:
+    """Values of any shape as nested lists, or shape and SHA-256 if there are more than `limit`."""
+    array = np.ma.filled(np.ma.asarray(values, dtype=float), np.nan)
+    rounded = [_six_digits(value) for value in array.ravel().tolist()]
+    if len(rounded) > limit:
+        content = json.dumps(rounded).encode()
+        return {"shape": list(array.shape), "sha256": hashlib.sha256(content).hexdigest()}
+    nested = np.empty(len(rounded), dtype=object)
+    nested[:] = rounded
+    return nested.reshape(array.shape).tolist()
+
+
+def _six_digits(value: float) -> float | None:
+    return float(f"{value:.6g}") + 0.0 if np.isfinite(value) else None  # + 0.0: no negative zero
+
+
+def _json_text(data: dict[str, Any]) -> str:
+    """JSON in a fixed order with one innermost list a line, so that a diff shows what moved."""
+    text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False)
+    inner = re.compile(r"\[\n[^\[\]{}]*\n\s*\]")
+    return inner.sub(lambda match: re.sub(r"\n\s*", " ", match[0]), text) + "\n"

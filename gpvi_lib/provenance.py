@@ -1,0 +1,118 @@
+"""Where a result came from: device, versions, commit, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import torch
+
+from gpvi_lib.errors import GPVIError, UnknownName
+from gpvi_lib.paths import repository
+
+
+def cores() -> int:
+    """Number of CPU cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def as_device(name: str | torch.device) -> torch.device:
+    """The device called `name`: "cpu", "cuda", "cuda:1", "mps", or "auto" for a GPU where there is one.
+
+    Raises:
+        UnknownName: if torch has no such kind of device.
+        GPVIError: if this machine or this build of torch has none.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise UnknownName.among("device", str(name), ("auto", "cpu", "cuda", "mps"))
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise GPVIError(
+            f"device {str(name)!r} is not available: torch sees {found} CUDA GPUs; use --device cpu"
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise GPVIError("device 'mps' is not available to this build of torch; use --device cpu")
+    return device
+
+
+def device_name(device: torch.device) -> str:
+    """The hardware behind `device`, with the number of threads for a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or platform.machine())
+
+
+def versions() -> dict[str, str]:
+    """Versions of python, torch, numpy and this package."""
+    import gpvi_lib
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "gpvi_lib": getattr(gpvi_lib, "__version__", "unknown"),
+    }
+
+
+def commit() -> str:
+    """The repository's commit, "+changes" if the package differs from it; "unknown" outside a repository."""
+    head = _git("rev-parse", "HEAD")
+    if not head:
+        return "unknown"
+    return head + ("+changes" if _git("status", "--porcelain", "--", "gpvi_lib") else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(repository()), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Starts `peak_memory_mb` anew; on a CPU outside Linux it goes on counting from the process's start."""
+    if device.type == "cuda":
+        torch.cuda.init()  # there are no statistics to reset before that
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with contextlib.suppress(
+        OSError
+    ):  # not Linux, or a sandbox: then the process's peak is the best there is
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak memory in MB (10^6 bytes): torch's allocator on a GPU, all that the process holds on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

@@ -1,0 +1,477 @@
+"""Records: one file for each result, written in one step and refused once it is damaged or out of date.
+
+A record is `<results>/<profile>/<experiment>/<method>-seed<seed>.json`, with its arrays, if it has any, in
+the `.safetensors` file of the same name. Its digest covers every field, among them the hashes of the arrays
+file and of the configuration, so that neither an edited number nor a result of another configuration passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import safetensors.torch
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from gpvi_lib import provenance
+from gpvi_lib.errors import GPVIError, RecordDamaged, RecordError, RecordMissing, RecordStale, SweepError
+from gpvi_lib.experiments import get_experiment
+from gpvi_lib.experiments.base import Experiment, Outcome, RunContext
+from gpvi_lib.paths import build_root, results_root, shown, write_atomically, write_temporary
+from gpvi_lib.profiles import Profile, get_profile
+
+if TYPE_CHECKING:
+    import pandas
+
+MAX_ARRAY_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Record:
+    """One result and where it came from; see `load`.
+
+    Attributes:
+        experiment, method, seed, profile: which cell it is.
+        config, config_hash: what decided the result besides the seed, and the SHA-256 of its canonical JSON.
+        metrics: name -> finite number.
+        array_specs: name -> {"shape", "dtype"} of each array; `arrays()` loads them.
+        arrays_sha256: SHA-256 of the arrays file, None without arrays.
+        seconds: wall time of the run.
+        peak_memory_mb: in 10^6 bytes; of torch's allocator on a GPU, of the process on a CPU.
+        device: name of the hardware.
+        versions, commit, date: of the software; the date is UTC, ISO 8601.
+        digest: SHA-256 of the canonical JSON of all of the above.
+        path: the JSON file.
+    """
+
+    experiment: str
+    method: str
+    seed: int
+    profile: str
+    config: dict
+    config_hash: str
+    metrics: dict[str, float]
+    array_specs: dict[str, dict]
+    arrays_sha256: str | None
+    seconds: float
+    peak_memory_mb: float
+    device: str
+    versions: dict[str, str]
+    commit: str
+    date: str
+    digest: str
+    path: Path
+
+    def arrays(self) -> dict[str, Tensor]:
+        """The arrays of this record, on the CPU.
+
+        Raises:
+            RecordDamaged: if the arrays file is not the one this record was written with.
+        """
+        return safetensors.torch.load(_array_bytes(self)) if self.arrays_sha256 else {}
+
+
+def canonical_json(value: object) -> str:
+    """The one JSON text of `value` that hashes are taken of: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def sha256_of(value: object) -> str:
+    """SHA-256, in hexadecimal, of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def record_path(experiment: Experiment | str, method: str, seed: int, profile: str | Profile) -> Path:
+    """The JSON file of a cell, whether or not it exists.
+
+    Raises:
+        UnknownName: if the experiment, the method or the profile does not exist.
+    """
+    experiment = get_experiment(experiment)
+    experiment.check_method(method)
+    return results_root() / get_profile(profile).name / experiment.name / f"{method}-seed{seed}.json"
+
+
+def load(experiment: Experiment | str, method: str, seed: int, profile: str | Profile) -> Record:
+    """The record of a cell, with every check passed.
+
+    Raises:
+        UnknownName: if the experiment, the method or the profile does not exist.
+        RecordMissing: if there is none.
+        RecordDamaged: if a file is truncated or was changed by hand.
+        RecordStale: if the experiment's configuration is no longer the one it was computed with.
+    """
+    experiment, profile = get_experiment(experiment), get_profile(profile)
+    path = record_path(experiment, method, seed, profile)
+    if not path.exists():
+        remedy = _run_command(experiment.name, method, seed, profile.name)
+        raise RecordMissing(f"there is no record {shown(path)}; compute it with `{remedy}`")
+    record = _parse(path)
+    _check_cell(record, experiment.name, method, seed, profile.name)
+    if record.arrays_sha256:
+        _array_bytes(record)
+    _check_fresh(record, experiment.config(method, profile.name))
+    return record
+
+
+def state(experiment: Experiment | str, method: str, seed: int, profile: str | Profile) -> str:
+    """The state of a cell's record: "valid", "missing", "stale" or "damaged"."""
+    try:
+        load(experiment, method, seed, profile)
+    except RecordMissing:
+        return "missing"
+    except RecordStale:
+        return "stale"
+    except RecordDamaged:
+        return "damaged"
+    return "valid"
+
+
+def _run_command(experiment: str, method: str, seed: int, profile: str) -> str:
+    return f"python -m gpvi_lib run {experiment} --method {method} --seed {seed} --profile {profile}"
+
+
+def _damaged(path: Path, what: str) -> RecordDamaged:
+    name = shown(path)
+    return RecordDamaged(
+        f"{name} {what}; restore it with `git checkout -- {name}` or delete it and run it again"
+    )
+
+
+def _parse(path: Path) -> Record:
+    try:
+        fields = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise _damaged(path, "is truncated: not valid JSON") from None
+    digest = fields.pop("digest", None) if isinstance(fields, dict) else None
+    if digest is None:
+        raise _damaged(path, "is not a record: it has no digest")
+    if digest != sha256_of(fields):
+        raise _damaged(path, "was edited after it was written: its digest does not match its content")
+    try:
+        return Record(array_specs=fields.pop("arrays"), digest=digest, path=path, **fields)
+    except (KeyError, TypeError):
+        raise _damaged(path, "is not a record of this version: its fields differ") from None
+
+
+def _check_cell(record: Record, *cell: str | int) -> None:
+    if (record.experiment, record.method, record.seed, record.profile) != cell:
+        holds = f"{record.experiment} {record.method} seed {record.seed} at {record.profile}"
+        raise _damaged(record.path, f"was renamed: it holds {holds}")
+
+
+def _arrays_path(path: Path) -> Path:
+    return path.with_suffix(".safetensors")
+
+
+def _array_bytes(record: Record) -> bytes:
+    path = _arrays_path(record.path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise _damaged(path, f"is missing, but {record.path.name} needs it") from None
+    if hashlib.sha256(content).hexdigest() != record.arrays_sha256:
+        raise _damaged(
+            path, f"was edited after it was written: its hash is not the one in {record.path.name}"
+        )
+    return content
+
+
+def _check_fresh(record: Record, config: dict) -> None:
+    if record.config_hash == sha256_of(config):
+        return
+    now, then = json.loads(canonical_json(config)), record.config
+    changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
+    remedy = _run_command(record.experiment, record.method, record.seed, record.profile)
+    raise RecordStale(
+        f"{shown(record.path)} is stale: it was computed with another configuration "
+        f"(changed: {', '.join(changed)}); compute it again with `{remedy}`"
+    )
+
+
+def _checked_metrics(outcome: Outcome, label: str) -> dict[str, float]:
+    metrics = {name: float(value) for name, value in outcome.metrics.items()}
+    if not metrics:
+        raise RecordError(f"{label} returned no metrics; nothing is recorded")
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise RecordError(
+                f"{label} returned {name} = {value}; a result that is not finite is not recorded"
+            )
+    return metrics
+
+
+def _packed_arrays(outcome: Outcome, label: str) -> tuple[dict[str, dict], bytes | None]:
+    """(name -> shape and dtype, content of the arrays file); (empty, None) without arrays."""
+    arrays = {name: array.detach().cpu().contiguous().clone() for name, array in outcome.arrays.items()}
+    specs = {
+        name: {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("torch.")}
+        for name, array in arrays.items()
+    }
+    content = safetensors.torch.save(arrays) if arrays else None
+    if content is not None and len(content) > MAX_ARRAY_BYTES:
+        raise RecordError(
+            f"{label} returned {len(content) / 1e6:.1f} MB of arrays, more than the "
+            f"{MAX_ARRAY_BYTES / 1e6:g} MB that a record may hold; keep a subsample"
+        )
+    return specs, content
+
+
+def _write(record: Record, arrays: bytes | None) -> Record:
+    """Puts a record on disk: the arrays first, the JSON last, each in one step.
+
+    Only the JSON makes a record. One that is to be replaced together with its arrays is taken away first,
+    because the old JSON beside the new arrays would look damaged.
+    """
+    fields = asdict(record)
+    fields["arrays"] = fields.pop("array_specs")
+    del fields["digest"], fields["path"]
+    digest = sha256_of(fields)
+    text = json.dumps(fields | {"digest": digest}, indent=2, allow_nan=False) + "\n"
+    arrays_path = _arrays_path(record.path)
+    if arrays is not None:
+        temporary = write_temporary(arrays_path, arrays)
+        try:
+            record.path.unlink(missing_ok=True)
+            os.replace(temporary, arrays_path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    write_atomically(record.path, text.encode())
+    if arrays is None:
+        arrays_path.unlink(missing_ok=True)
+    return replace(record, digest=digest)
+
+
+def checkpoint_path(experiment: Experiment | str, method: str, seed: int, profile: str | Profile) -> Path:
+    """The checkpoint of a cell; named by its configuration too, so that no other one resumes from it."""
+    experiment, profile = get_experiment(experiment), get_profile(profile)
+    config_hash = sha256_of(experiment.config(method, profile.name))
+    folder = build_root() / "checkpoints" / profile.name / experiment.name
+    return folder / f"{method}-seed{seed}-{config_hash[:12]}.pt"
+
+
+def _discard_checkpoints(checkpoint: Path) -> None:
+    cell = checkpoint.stem.rsplit("-", 1)[0]
+    for path in checkpoint.parent.glob(f"{cell}-*"):
+        path.unlink(missing_ok=True)
+
+
+def _compute(
+    experiment: Experiment, method: str, seed: int, profile: str, device: str, fresh: bool, progress: bool
+) -> Record:
+    """Runs one cell and writes its record; resumes from its checkpoint where the profile reuses results."""
+    label = f"{experiment.name}/{method} seed {seed}"
+    checkpoint = checkpoint_path(experiment, method, seed, profile)
+    if fresh or not get_profile(profile).reuse:
+        _discard_checkpoints(checkpoint)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    context = RunContext(provenance.as_device(device), seed, checkpoint, label, progress)
+    config = canonical_json(experiment.config(method, profile))
+    commit = provenance.commit()  # now: the repository may move on while a long run computes
+    provenance.reset_peak_memory(context.device)
+    started = time.perf_counter()
+    outcome = experiment.run(json.loads(config), method, context)
+    elapsed = time.perf_counter() - started
+    metrics = _checked_metrics(outcome, label)
+    specs, arrays = _packed_arrays(outcome, label)
+    record = Record(
+        experiment=experiment.name,
+        method=method,
+        seed=seed,
+        profile=profile,
+        config=json.loads(config),
+        config_hash=hashlib.sha256(config.encode()).hexdigest(),
+        metrics=metrics,
+        array_specs=specs,
+        arrays_sha256=None if arrays is None else hashlib.sha256(arrays).hexdigest(),
+        digest="",
+        path=record_path(experiment, method, seed, profile),
+        commit=commit,
+        **_measured(context.device, elapsed if outcome.seconds is None else outcome.seconds),
+    )
+    record = _write(record, arrays)
+    _discard_checkpoints(checkpoint)
+    return record
+
+
+def _measured(device: torch.device, seconds: float) -> dict:
+    return {
+        "seconds": round(seconds, 3),
+        "peak_memory_mb": round(provenance.peak_memory_mb(device), 1),
+        "device": provenance.device_name(device),
+        "versions": provenance.versions(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _reusable(experiment: Experiment, method: str, seed: int, profile: Profile, fresh: bool) -> bool:
+    """Whether this cell's record may be loaded instead of computed; a damaged one raises `RecordDamaged`."""
+    if fresh or not profile.reuse:
+        return False
+    try:
+        load(experiment, method, seed, profile)
+    except (RecordMissing, RecordStale):
+        return False
+    return True
+
+
+def run_or_load(
+    experiment: Experiment | str,
+    method: str,
+    seed: int,
+    profile: str | Profile,
+    device: str = "cpu",
+    fresh: bool = False,
+    progress: bool = True,
+) -> Record:
+    """The record of one cell: loaded if the profile reuses records and it is valid, else computed.
+
+    Args:
+        device: "cpu", "cuda", ... or "auto"; does not make a record stale.
+        fresh: compute from nothing even if there is a valid record or a checkpoint.
+        progress: draw a progress bar on stderr while computing.
+
+    Raises:
+        UnknownName: if the experiment, the method or the profile does not exist.
+        RecordDamaged: if its record is damaged; that may be the only copy, so it is not overwritten.
+        RecordError: if the run returns a metric that is not finite, or too large arrays.
+    """
+    experiment, profile = get_experiment(experiment), get_profile(profile)
+    experiment.check_method(method)
+    if _reusable(experiment, method, seed, profile, fresh):
+        return load(experiment, method, seed, profile)
+    return _compute(experiment, method, seed, profile.name, str(device), fresh, progress)
+
+
+def sweep(
+    experiment: Experiment | str,
+    profile: str | Profile,
+    methods: Iterable[str] | None = None,
+    seeds: Iterable[int] | None = None,
+    device: str = "cpu",
+    fresh: bool = False,
+    executor: Executor | None = None,
+    jobs: int = 1,
+    progress: bool = True,
+) -> list[Record]:
+    """The records of all cells methods x seeds, in that order; valid ones are loaded, the others computed.
+
+    Args:
+        methods, seeds: default to all methods and to the profile's seeds.
+        executor: anything with `submit(function, *arguments)` whose answer has `result()`: a pool, Dask's
+            `client.get_executor()`, Slurm through submitit. Workers write the records themselves, so they
+            need the same file system and the same `$GPVI_RESULTS`.
+        jobs: without an executor, the number of processes; more than one share the cores.
+        progress: draw a bar over the cells on stderr; silent if nothing has to be computed.
+
+    Raises:
+        UnknownName, RecordDamaged: before anything is computed.
+        SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
+    """
+    experiment, profile = get_experiment(experiment), get_profile(profile)
+    methods = experiment.methods if methods is None else tuple(methods)
+    seeds = experiment.seeds(profile.name) if seeds is None else tuple(seeds)
+    provenance.as_device(device)
+    for method in methods:
+        experiment.check_method(method)
+    cells = [(method, seed) for method in methods for seed in seeds]
+    todo = [cell for cell in cells if not _reusable(experiment, *cell, profile, fresh)]
+    with _executor(executor, min(jobs, len(todo))) as pool:
+        failed = _run_cells(pool, experiment, todo, (profile.name, str(device), fresh), progress)
+    if failed:
+        named = "; ".join(f"{method} seed {seed}: {error}" for (method, seed), error in failed.items())
+        raise SweepError(f"{len(failed)} of {len(todo)} runs of {experiment.name} failed: {named}")
+    return [load(experiment, method, seed, profile) for method, seed in cells]
+
+
+def _run_cells(
+    pool: Executor | None,
+    experiment: Experiment,
+    cells: list[tuple[str, int]],
+    arguments: tuple,
+    progress: bool,
+) -> dict[tuple[str, int], str]:
+    """Runs all cells, in the pool or one by one here; returns why each that failed did."""
+    calls: list[Callable[[], object]]
+    if pool is None:
+        calls = [partial(_compute, experiment, *cell, *arguments, progress) for cell in cells]
+    else:
+        calls = [pool.submit(_compute, experiment, *cell, *arguments, False).result for cell in cells]
+    failed = {}
+    bar = tqdm(
+        total=len(cells), desc=experiment.name, unit="run", smoothing=0, disable=not (progress and cells)
+    )
+    with bar:
+        for cell, call in zip(cells, calls, strict=True):
+            try:
+                call()
+            except Exception as error:  # whatever ends one cell must not end the others
+                failed[cell] = (
+                    str(error) if isinstance(error, GPVIError) else f"{type(error).__name__}: {error}"
+                )
+                if not isinstance(
+                    error, GPVIError
+                ):  # a bug: its traceback would be lost in the one error at the end
+                    logging.getLogger(__name__).error(
+                        "%s seed %d of %s", *cell, experiment.name, exc_info=error
+                    )
+            bar.update()
+    return failed
+
+
+@contextmanager
+def _executor(given: Executor | None, jobs: int) -> Iterator[Executor | None]:
+    """The given executor; else a pool of `jobs` processes that share the cores, or None for one job."""
+    if given is not None or jobs <= 1:
+        yield given
+        return
+    threads = max(1, provenance.cores() // jobs)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def frame(
+    experiment: Experiment | str,
+    profile: str | Profile,
+    methods: Iterable[str] | None = None,
+    missing: Literal["raise", "skip"] = "raise",
+) -> pandas.DataFrame:
+    """One row for each record of the profile's seeds: method, seed, every metric, seconds, device.
+
+    Raises:
+        RecordMissing: if a record is missing, unless `missing` is "skip".
+        RecordDamaged, RecordStale: as `load`.
+    """
+    import pandas
+
+    experiment, profile = get_experiment(experiment), get_profile(profile)
+    rows = []
+    for method in experiment.methods if methods is None else methods:
+        for seed in experiment.seeds(profile.name):
+            try:
+                record = load(experiment, method, seed, profile)
+            except RecordMissing:
+                if missing == "skip":
+                    continue
+                raise
+            columns = {"seconds": record.seconds, "device": record.device}
+            rows.append({"method": method, "seed": seed} | record.metrics | columns)
+    return pandas.DataFrame(rows, columns=None if rows else ["method", "seed", "seconds", "device"])

@@ -1,0 +1,323 @@
+"""Samplers: what produces the points that a direction moves.
+
+Every sampler is an ``nn.Module`` with ``dim`` and ``rsample(num_samples, rng) -> (n, d)``, differentiable in the
+sampler's parameters; those with a tractable density also have ``rsample_with_log_prob``.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gpvi_lib import linalg
+
+# Activation and its derivative, the latter written in terms of the activation's own output.
+ACTIVATIONS = {
+    "relu": (torch.relu, lambda a: (a > 0).to(a.dtype)),
+    "tanh": (torch.tanh, lambda a: 1 - a.square()),
+}
+
+
+def standard_normal(shape: Sequence[int], rng: torch.Generator, like: Tensor) -> Tensor:
+    """Standard normal draws with ``like``'s dtype and device."""
+    return torch.randn(*shape, generator=rng, dtype=like.dtype, device=like.device)
+
+
+def _standard_normal_log_prob(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    return -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
+
+
+class Sampler(nn.Module):
+    """Base of all samplers: ``dim`` and the no-gradient ``sample``."""
+
+    dim: int
+
+    def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """Draw points that carry gradients to the sampler's parameters."""
+        raise TypeError(f"{type(self).__name__} must define rsample")
+
+    def rsample_with_log_prob(
+        self, num_samples: int, rng: torch.Generator
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
+        """Draw points together with their log-density, both differentiable."""
+        raise ValueError(
+            f"{type(self).__name__} has no tractable density; use Generator or MeanField with this objective"
+        )
+
+    @torch.no_grad()
+    def sample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """Draw points without gradients."""
+        return self.rsample(num_samples, rng).detach().clone()
+
+
+class Particles(Sampler):
+    """Free particles: the points are the parameters (ParVI, deep ensembles).
+
+    Args:
+        initial: starting positions, ``(n, d)``; dtype and device follow it.
+    """
+
+    def __init__(self, initial: Float[Tensor, "n d"]) -> None:
+        super().__init__()
+        if initial.ndim != 2:
+            raise ValueError(f"particles must have shape (n, d), got {tuple(initial.shape)}")
+        self.x = nn.Parameter(initial.detach().clone())
+        self.dim = initial.shape[1]
+
+    def rsample(self, num_samples: int | None = None, rng: torch.Generator | None = None) -> Tensor:
+        """All particles, ``(n, d)``; a set of particles cannot produce another number of them."""
+        if num_samples not in (None, len(self.x)):
+            raise ValueError(
+                f"{num_samples} samples asked of {len(self.x)} free particles, which have no others; "
+                "ask for None, or use a Generator to draw more"
+            )
+        return self.x
+
+
+class Generator(Sampler):
+    r"""The reparameterised generator ``f(z) = g(z_{:k}) + λ ⊙ z`` of eq. 6, z ~ N(0, I_d).
+
+    ``g: R^k -> R^d`` is a multilayer perceptron with a linear last layer. The Jacobian is block triangular,
+    ``J = [[A + Λ_1, 0], [B, Λ_2]]`` with ``A = ∂g_{:k}/∂z_{:k}``, which :meth:`linearize` exposes.
+
+    Args:
+        dim: ``d``, the dimension of the points.
+        noise_dim: ``k <= d``, how many noise coordinates enter ``g``; ``None`` means ``d``.
+        hidden: widths of the hidden layers of ``g``; empty for a linear generator.
+        noise_scale: ``λ > 0``, a number or one per coordinate ``(d,)``; ``None`` leaves λz out. For k < d the samples
+            then lie on a k-dimensional set: enough for amortised ParVI, but there is no density and no inverse.
+        train_noise_scale: whether log λ is trained together with ``g``.
+        activation: ``"relu"`` or ``"tanh"``.
+        output_scale: ``(d,)`` or ``None``. With it the output layer starts with biases ``N(0, output_scale^2)`` and
+            with PyTorch's default weights times ``output_scale``: the scale of a prior over network weights makes
+            the first samples trainable networks. ``None`` is PyTorch's default initialisation.
+        rng: source of the initial weights.
+        dtype, device: of the parameters.
+
+    Raises:
+        ValueError: if ``k`` is not in 1..d, or if λ <= 0 or has the wrong shape.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        noise_dim: int | None = None,
+        hidden: Sequence[int] = (),
+        *,
+        noise_scale: float | Tensor | None = 1.0,
+        train_noise_scale: bool = False,
+        activation: str = "relu",
+        output_scale: Tensor | None = None,
+        rng: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        noise_dim = dim if noise_dim is None else noise_dim
+        if not 1 <= noise_dim <= dim:
+            raise ValueError(f"noise_dim k must be between 1 and dim d = {dim}, got {noise_dim}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
+        self.dim, self.noise_dim, self.activation = dim, noise_dim, activation
+        widths = [noise_dim, *hidden]
+        self.hidden = nn.ModuleList(_linear(i, o, rng, dtype, device) for i, o in pairwise(widths))
+        self.output = _linear(widths[-1], dim, rng, dtype, device)
+        if output_scale is not None:
+            with torch.no_grad():
+                self.output.weight.mul_(output_scale[:, None])
+                self.output.bias.copy_(output_scale * standard_normal((dim,), rng, self.output.bias))
+        log_scale = self._log_noise_scale(noise_scale, dtype, device)
+        if train_noise_scale and log_scale is not None:
+            self.log_noise_scale = nn.Parameter(log_scale)
+        else:
+            self.register_buffer("log_noise_scale", log_scale)
+
+    def _log_noise_scale(self, noise_scale, dtype, device) -> Tensor | None:
+        if noise_scale is None:
+            return None
+        scale = torch.as_tensor(noise_scale, dtype=dtype, device=device)
+        if scale.ndim and scale.shape != (self.dim,):
+            raise ValueError(f"noise_scale λ must be a number or ({self.dim},), got {tuple(scale.shape)}")
+        if not bool((scale > 0).all()):
+            raise ValueError(f"noise_scale λ must be positive, got {float(scale.min())}")
+        return scale.log()
+
+    @property
+    def noise_scale(self) -> Float[Tensor, " d"] | None:
+        """λ as one number per coordinate, ``(d,)``, or ``None`` without λ."""
+        return None if self.log_noise_scale is None else self.log_noise_scale.exp().expand(self.dim)
+
+    def noise(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """Draw z ~ N(0, I_d), ``(n, d)``."""
+        return standard_normal((num_samples, self.dim), rng, self.output.weight)
+
+    def _features(self, z: Float[Tensor, "n d"]) -> list[Tensor]:
+        """Outputs of all hidden layers, the last of which feeds the linear output layer."""
+        act, _ = ACTIVATIONS[self.activation]
+        outputs = [z[:, : self.noise_dim]]
+        for layer in self.hidden:
+            outputs.append(act(layer(outputs[-1])))
+        return outputs
+
+    def _output(self, features: Tensor, z: Tensor) -> Tensor:
+        x = self.output(features)
+        return x if self.log_noise_scale is None else x + self.noise_scale * z
+
+    def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """``f(z)``, eq. 6."""
+        return self._output(self._features(z)[-1], z)
+
+    def forward_and_linearize(self, z: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], "Linearization"]:
+        """``f(z)`` and the :class:`Linearization` of ``f`` at the same points, with one forward pass.
+
+        Raises:
+            ValueError: without λ and with k < d, where the Jacobian is singular everywhere.
+        """
+        if self.log_noise_scale is None and self.noise_dim < self.dim:
+            raise ValueError(
+                f"without λ the Jacobian is singular for k = {self.noise_dim} < d = {self.dim}; "
+                "give the Generator a noise_scale > 0 or set noise_dim = dim"
+            )
+        _, slope = ACTIVATIONS[self.activation]
+        features = self._features(z)
+        linearization = Linearization(
+            weights=[layer.weight for layer in self.hidden],
+            slopes=[slope(a) for a in features[1:]],
+            output_weight=self.output.weight,
+            noise_scale=self.noise_scale,
+            num_points=len(z),
+        )
+        return self._output(features[-1], z), linearization
+
+    def linearize(self, z: Float[Tensor, "n d"]) -> "Linearization":
+        """The Jacobian of ``f`` at ``n`` points as an operator."""
+        return self.forward_and_linearize(z)[1]
+
+    def rsample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """``f(z)`` at fresh noise."""
+        return self(self.noise(num_samples, rng))
+
+    def rsample_with_log_prob(
+        self, num_samples: int, rng: torch.Generator
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
+        """``x = f(z)`` and ``log q(x) = log N(z; 0, I) - log|det J(z)|`` (eq. 1, exact where f is injective)."""
+        z = self.noise(num_samples, rng)
+        x, linearization = self.forward_and_linearize(z)
+        return x, _standard_normal_log_prob(z) - linearization.slogdet()[1]
+
+
+def _linear(fan_in: int, fan_out: int, rng: torch.Generator, dtype, device) -> nn.Linear:
+    """``nn.Linear`` with PyTorch's default distribution of initial weights, drawn from ``rng``."""
+    layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out, dtype=dtype, device=device)
+    bound = 1 / math.sqrt(fan_in)
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=rng)
+        layer.bias.uniform_(-bound, bound, generator=rng)
+    return layer
+
+
+def mlp_from_rng(widths: Sequence[int], rng: torch.Generator, dtype, device) -> nn.Sequential:
+    """ReLU multilayer perceptron with linear output, initial weights from ``rng`` (critics and helpers)."""
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in pairwise(widths):
+        layers += [_linear(fan_in, fan_out, rng, dtype, device), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+@dataclass(frozen=True)
+class Linearization:
+    """``J(z_i) = ∂f/∂z`` at ``n`` points, never formed unless asked for. All methods are differentiable.
+
+    Attributes:
+        weights: hidden weights of ``g``, ``(w_l, w_{l-1})`` each.
+        slopes: derivative of each activation at each point, ``(n, w_l)`` each.
+        output_weight: ``W_out (d, w)``.
+        noise_scale: λ per coordinate ``(d,)``, or ``None``.
+        num_points: ``n``.
+    """
+
+    weights: list[Tensor]
+    slopes: list[Tensor]
+    output_weight: Tensor
+    noise_scale: Tensor | None
+    num_points: int
+
+    @property
+    def noise_dim(self) -> int:
+        """``k``."""
+        return (self.weights[0] if self.weights else self.output_weight).shape[1]
+
+    def features_vjp(self, v: Float[Tensor, "n m w"]) -> Float[Tensor, "n m k"]:
+        """``(∂a/∂z_{:k})ᵀ v`` for ``m`` vectors at each point, ``a`` the features before the output layer."""
+        for weight, slope in zip(reversed(self.weights), reversed(self.slopes), strict=True):
+            v = (v * slope[:, None]) @ weight
+        return v
+
+    def vjp(self, h: Float[Tensor, "n m d"]) -> Float[Tensor, "n m d"]:
+        """``Jᵀh`` for ``m`` vectors at each point (eq. 11)."""
+        k, d = self.noise_dim, self.output_weight.shape[0]
+        pulled = F.pad(self.features_vjp(h @ self.output_weight), (0, d - k))
+        return pulled if self.noise_scale is None else pulled + self.noise_scale * h
+
+    def head(self) -> Float[Tensor, "n k k"]:
+        """``A + Λ_1``, the only block whose determinant depends on ``g``."""
+        k = self.noise_dim
+        rows = self.output_weight[:k].expand(self.num_points, k, -1)
+        a = self.features_vjp(rows)
+        return a if self.noise_scale is None else a + torch.diag(self.noise_scale[:k])
+
+    def dense(self) -> Float[Tensor, "n d d"]:
+        """``J`` as a matrix, for checks and for small d."""
+        d = self.output_weight.shape[0]
+        identity = torch.eye(d, dtype=self.output_weight.dtype, device=self.output_weight.device)
+        return self.vjp(identity.expand(self.num_points, d, d))
+
+    def slogdet(self) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Sign and ``log|det J| = log|det(A + Λ_1)| + Σ log λ_2`` at each point, without any (d, d) matrix.
+
+        The sign is that of ``det(A + Λ_1)``; a negative one proves that ``f`` is not orientation preserving
+        there, so it cannot be the injective map with positive definite Jacobian that appendix A.4 supposes.
+        """
+        sign, logabsdet = linalg.slogdet(self.head())
+        if self.noise_scale is not None:
+            logabsdet = logabsdet + self.noise_scale[self.noise_dim :].log().sum()
+        return sign, logabsdet
+
+
+class MeanField(Sampler):
+    """Fully factorised Gaussian ``N(m, diag(softplus(ρ)^2))`` (Bayes by Backprop, Blundell et al. 2015).
+
+    Args:
+        mean: initial means, ``(d,)``; dtype and device follow it.
+        scale: initial standard deviation > 0, a number or ``(d,)``.
+    """
+
+    def __init__(self, mean: Float[Tensor, " d"], scale: float | Tensor = 0.05) -> None:
+        super().__init__()
+        scale = torch.as_tensor(scale, dtype=mean.dtype, device=mean.device).expand_as(mean)
+        if not bool((scale > 0).all()):
+            raise ValueError(f"the initial scale must be positive, got {float(scale.min())}")
+        self.dim = len(mean)
+        self.mean = nn.Parameter(mean.detach().clone())
+        self.rho = nn.Parameter(torch.log(torch.expm1(scale)))
+
+    @property
+    def scale(self) -> Float[Tensor, " d"]:
+        """Standard deviations ``softplus(ρ)``."""
+        return F.softplus(self.rho)
+
+    def rsample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """``m + s ⊙ ε``."""
+        return self.mean + self.scale * standard_normal((num_samples, self.dim), rng, self.mean)
+
+    def rsample_with_log_prob(
+        self, num_samples: int, rng: torch.Generator
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
+        """Samples and their Gaussian log-density."""
+        noise = standard_normal((num_samples, self.dim), rng, self.mean)
+        return self.mean + self.scale * noise, _standard_normal_log_prob(noise) - self.scale.log().sum()

@@ -1,0 +1,19 @@
+"""Targets: unnormalised densities on R^d, optionally evaluated on minibatches of data."""
+
+from gpvi_lib.targets.base import Target, check_finite, log_prob, score
+from gpvi_lib.targets.classification import ClassificationPosterior
+from gpvi_lib.targets.gaussian import Gaussian
+from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
+from gpvi_lib.targets.regression import BayesianLinearRegression
+
+__all__ = [
+    "BayesianLinearRegression",
+    "ClassificationPosterior",
+    "Gaussian",
+    "NormalPrior",
+    "ScaleMixturePrior",
+    "Target",
+    "check_finite",
+    "log_prob",
+    "score",
+]

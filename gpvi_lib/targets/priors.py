@@ -1,0 +1,53 @@
+"""Priors over parameter vectors."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class NormalPrior:
+    """``N(0, diag(scale^2))``.
+
+    Attributes:
+        scale: standard deviation > 0, a number or one per coordinate ``(d,)``.
+    """
+
+    scale: float | Tensor = 1.0
+
+    def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Normalised log-density of each row."""
+        scale = torch.as_tensor(self.scale, dtype=x.dtype, device=x.device).expand(x.shape[1])
+        return -0.5 * (x / scale).square().sum(-1) - (scale.log() + 0.5 * math.log(2 * math.pi)).sum()
+
+
+@dataclass(frozen=True)
+class ScaleMixturePrior:
+    """``Π_i [π N(x_i; 0, σ_1^2) + (1 - π) N(x_i; 0, σ_2^2)]`` (Blundell et al. 2015, eq. 7).
+
+    Attributes:
+        mixture_weight: π in (0, 1).
+        scale_1, scale_2: σ_1, σ_2 > 0.
+    """
+
+    mixture_weight: float = 0.5
+    scale_1: float = 1.0
+    scale_2: float = math.exp(-6)
+
+    def __post_init__(self) -> None:
+        if not (0 < self.mixture_weight < 1 and self.scale_1 > 0 and self.scale_2 > 0):
+            raise ValueError(
+                "a scale mixture needs 0 < mixture_weight < 1 and positive scales, got "
+                f"{self.mixture_weight}, {self.scale_1}, {self.scale_2}"
+            )
+
+    def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Normalised log-density of each row."""
+        parts = [
+            math.log(weight / (scale * math.sqrt(2 * math.pi))) - 0.5 * (x / scale).square()
+            for weight, scale in ((self.mixture_weight, self.scale_1), (1 - self.mixture_weight, self.scale_2))
+        ]
+        return torch.logaddexp(*parts).sum(-1)

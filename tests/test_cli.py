@@ -1,0 +1,203 @@
+"""The command line: what each command prints, and errors of one line with exit code 2."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+import toy_experiment
+from nbformat.v4 import new_code_cell, new_notebook
+from toy_experiment import CALLS, TOY
+
+from gpvi_lib import data, paths, records
+from gpvi_lib.__main__ import main
+from gpvi_lib.experiments import EXPERIMENTS
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(monkeypatch, tmp_path):
+    toy_experiment.redirect(monkeypatch, tmp_path)
+    monkeypatch.setenv("GPVI_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(paths, "repository", lambda: tmp_path)
+    for name in list(EXPERIMENTS):
+        monkeypatch.delitem(EXPERIMENTS, name)
+    monkeypatch.setitem(EXPERIMENTS, TOY.name, TOY)
+
+
+@pytest.fixture
+def call(capsys):
+    """Runs a command line; returns its exit code, what it printed, and its errors."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+def notebook(folder: Path, name: str, source: str) -> Path:
+    parameters = new_code_cell(
+        'profile = "paper"\nseed = 0\ndevice = "cpu"\nfresh = False', metadata={"tags": ["parameters"]}
+    )
+    content = new_notebook(cells=[parameters, new_code_cell(source)])
+    content.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    folder.mkdir(exist_ok=True)
+    nbformat.write(content, folder / f"{name}.ipynb")
+    return folder / f"{name}.ipynb"
+
+
+# Experiments and records
+
+
+def test_list_shows_methods_and_the_state_of_their_records(call, monkeypatch):
+    records.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    records.run_or_load(TOY, "gpvi", 0, "paper").path.write_text("{")
+    code, out, _ = call("list")
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["method", "smoke", "quick", "paper"] in lines
+    assert ["svgd", "0/2", "0/2", "3/3"] in lines
+    assert ["gpvi", "0/2", "0/2", "0/3,", "1", "damaged"] in lines
+    assert "toy: A toy in closed form" in out
+    assert "tests: the same code on tiny sizes" in out
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, config=toy_experiment.changed_config))
+    assert "0/3, 3 stale" in call("list")[1]
+
+
+def test_run_computes_and_prints_the_chosen_cells(call):
+    code, out, _ = call(
+        "run", "toy", "--method", "svgd", "--method", "gpvi", "--seed", "1", "--profile", "paper"
+    )
+    assert code == 0
+    assert CALLS == [("svgd", 1), ("gpvi", 1)]
+    assert out.splitlines()[0].startswith("svgd seed 1: error 0.11  accuracy 0.89  (")
+    call("run", "toy", "--profile", "paper")
+    assert len(CALLS) == 4 * 3  # what was there is not run again
+    call("run", "toy", "--profile", "paper", "--method", "plain", "--fresh")
+    assert len(CALLS) == 4 * 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "tyo"), "unknown experiment 'tyo'; did you mean 'toy'? (valid: toy)"),
+        (("run", "toy", "--method", "gpvy"), "unknown method of toy 'gpvy'; did you mean 'gpvi'?"),
+        (("run", "toy", "--profile", "papr"), "unknown profile 'papr'; did you mean 'paper'?"),
+        (("run", "toy", "--device", "cuda"), "device 'cuda' is not available: torch sees 0 CUDA GPUs"),
+        (("scoreboard", "--profile", "papr"), "unknown profile 'papr'"),
+        (("notebooks", "99"), "unknown notebook '99'"),
+        (("notebooks", "--profile", "papr"), "unknown profile 'papr'"),
+        (("notebooks", "--device", "cuda"), "device 'cuda' is not available"),
+        (("normalise", "99"), "unknown notebook '99'"),
+        (("refresh", "99"), "unknown notebook '99'"),
+        (("data", "minst"), "unknown downloadable data set 'minst'; did you mean 'mnist'?"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_2(call, monkeypatch, arguments, message):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}")
+    assert err.count("\n") == 1
+    assert CALLS == []
+
+
+def test_a_failed_run_names_its_cells_in_one_line(call, monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, methods=("svgd", "diverges")))
+    code, _, err = call("run", "toy", "--profile", "paper")
+    assert code == 2
+    assert err.splitlines()[-1] == (
+        "error: 1 of 6 runs of toy failed: "
+        "diverges seed 1: toy/diverges seed 1 met nan at step 7; lower the learning rate"
+    )
+
+
+def test_the_module_runs_as_a_command_without_a_traceback():
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-m", "gpvi_lib", "run", "bayesian-linear-regresion"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=root, timeout=120, env=dict(os.environ)
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: unknown experiment 'bayesian-linear-regresion'; did you mean")
+    assert "Traceback" not in done.stderr
+
+
+# Scoreboard and data
+
+
+def test_scoreboard_prints_an_aligned_table_and_writes_it(call, tmp_path):
+    records.sweep(TOY, "paper", progress=False)
+    code, out, _ = call("scoreboard")
+    assert code == 0
+    lines = out.splitlines()
+    (svgd,) = [line for line in lines if line.split()[:3] == ["gpvi/table2", "sigma_error", "svgd"]]
+    assert svgd.index("0.125 ± 0.03") == lines[0].index("paper")
+    assert svgd.index("0.11 ± 0.01") == lines[0].index("ours")
+    assert svgd.endswith("reproduced")
+    assert "not run" in lines[-2]
+    assert lines[-1] == "written to results/scoreboard.csv"
+    assert (tmp_path / "results" / "scoreboard.csv").exists()
+
+
+def test_data_downloads_what_is_asked_for(call, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(data, "download", lambda name, root: asked.append((name, root)))
+    assert call("data", "mnist")[0] == 0
+    assert asked == [("mnist", tmp_path / "data")]
+    assert call("data")[0] == 2
+
+
+# Notebooks
+
+
+def test_notebooks_runs_all_and_names_the_failed_ones(call, tmp_path):
+    folder = tmp_path / "notebooks"
+    notebook(folder, "00-good", "print(profile, device, fresh)")
+    notebook(folder, "01-bad", "raise ValueError('no such thing')")
+    notebook(folder, "02-good", "print(seed)")
+    code, out, err = call("notebooks", "--profile", "smoke", "--jobs", "2", "--fresh")
+    assert code == 1
+    assert sorted(line.split(" ", 1)[1].rsplit(" (", 1)[0] for line in out.splitlines()) == [
+        "00-good.ipynb ok",
+        "01-bad.ipynb FAILED",
+        "02-good.ipynb ok",
+    ]
+    assert err.splitlines()[-2].startswith("error: 01-bad.ipynb failed in cell [3]")
+    assert err.splitlines()[-2].endswith("ValueError: no such thing")
+    assert err.splitlines()[-1] == "1 of 3 notebooks failed: 01-bad.ipynb"
+    copies = tmp_path / "build" / "notebooks" / "smoke"
+    assert "smoke cpu True" in (copies / "00-good.ipynb").read_text()
+    assert {path.name for path in copies.iterdir()} == {"00-good.ipynb", "01-bad.ipynb", "02-good.ipynb"}
+
+
+def test_notebooks_takes_names_a_folder_and_a_time_limit(call, tmp_path):
+    folder = tmp_path / "notebooks"
+    notebook(folder, "00-good", "print(profile)")
+    notebook(folder, "01-slow", "import time; time.sleep(60)")
+    code, out, _ = call("notebooks", "00", "--profile", "smoke", "--output", str(tmp_path / "elsewhere"))
+    assert code == 0
+    assert out.startswith("[1/1] 00-good.ipynb ok (")
+    assert (tmp_path / "elsewhere" / "00-good.ipynb").exists()
+    code, _, err = call("notebooks", "01-slow", "--profile", "smoke", "--timeout", "2")
+    assert code == 1
+    assert "CellTimeoutError" in err
+
+
+def test_refresh_and_normalise_change_the_notebooks_in_place(call, tmp_path):
+    path = notebook(tmp_path / "notebooks", "00-good", "print(profile, seed)")
+    assert call("refresh")[0] == 0
+    assert "paper 0" in path.read_text()
+    assert call("normalise") == (0, "00-good.ipynb: unchanged\n", "")
+    content = nbformat.read(path, as_version=4)
+    content.cells[0].metadata["execution"] = {"iopub.execute_input": "now"}
+    nbformat.write(content, path)
+    assert call("normalise", "00") == (0, "00-good.ipynb: rewritten\n", "")
+    assert "iopub" not in path.read_text()

@@ -1,0 +1,35 @@
+"""The committed notebooks: whole, executed, with their figures; and the same code runs at `smoke`."""
+
+import pytest
+import toy_experiment
+from notebook_checks import figure_names, figure_problems, problems
+
+from gpvi_lib import notebooks, paths
+
+NOTEBOOKS = sorted(paths.notebooks_root().glob("*.ipynb"))
+FIGURES = paths.repository() / "figures" / "paper"
+
+
+@pytest.mark.parametrize("number", ["00", "13", "15"])
+def test_the_notebook_exists(number):
+    assert [path.stem for path in NOTEBOOKS if path.stem.startswith(f"{number}-")]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_committed_notebook_is_as_it_must_be(path):
+    assert problems(path, FIGURES) == []
+
+
+def test_every_committed_figure_comes_from_a_notebook():
+    named = {name for path in NOTEBOOKS for name in figure_names(notebooks.read(path))}
+    found = {path.name for path in FIGURES.glob("*")}
+    assert found == {f"{name}.{kind}" for name in named for kind in ("png", "json")}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_at_smoke(path, monkeypatch, tmp_path):
+    toy_experiment.redirect(monkeypatch, tmp_path)
+    executed = notebooks.execute(path, parameters={"profile": "smoke"}, timeout=300)
+    assert executed == tmp_path / "build" / "notebooks" / "smoke" / path.name
+    for name in figure_names(notebooks.read(path)):
+        assert list(figure_problems(tmp_path / "figures" / "smoke" / f"{name}.png")) == []

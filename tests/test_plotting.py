@@ -1,0 +1,230 @@
+"""Figures: one look, colours that everyone can tell apart, and data that stay with the picture."""
+
+import json
+import re
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import toy_experiment
+from PIL import Image
+
+from gpvi_lib import plotting
+from gpvi_lib.errors import GPVIError, UnknownName
+from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.plotting import METHOD_COLOURS, METHOD_LABELS, save_figure
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(monkeypatch, tmp_path):
+    toy_experiment.redirect(monkeypatch, tmp_path)
+    with matplotlib.rc_context():
+        plotting.style()
+        yield
+    plt.close("all")
+
+
+def drawn(slope: float = 1.0):
+    fig, axes = plt.subplots(figsize=(4, 3))
+    axes.plot([0, 1, 2], [0, slope, np.nan], label="a line")
+    axes.set(title="A title", xlabel="step", ylabel="error", xlim=(0, 2), ylim=(0, 10 / 3))
+    axes.legend()
+    return fig
+
+
+def data(figure, name="00-test-figure"):
+    save_figure(figure, name, "smoke")
+    path = plotting.figures_root() / "smoke" / f"{name}.json"
+    return json.loads(path.read_text())
+
+
+# Files
+
+
+def test_save_figure_writes_a_picture_and_its_data(tmp_path):
+    assert save_figure(drawn(), "00-test-figure", "quick") == "figures/quick/00-test-figure.png"
+    folder = tmp_path / "figures" / "quick"
+    assert {path.name for path in folder.iterdir()} == {"00-test-figure.png", "00-test-figure.json"}
+    with Image.open(folder / "00-test-figure.png") as image:
+        assert image.info["dpi"] == pytest.approx((150, 150), abs=0.1)
+        assert np.asarray(image.convert("L")).std() > 5
+        assert set(image.info) == {"dpi", "GPVI-Data-SHA256"}  # no version and no date
+    assert plotting.matches_data(folder / "00-test-figure.png")
+
+
+def test_the_hash_tells_when_picture_and_data_come_apart(tmp_path):
+    save_figure(drawn(), "00-test-figure", "quick")
+    path = tmp_path / "figures" / "quick" / "00-test-figure.png"
+    path.with_suffix(".json").write_text(path.with_suffix(".json").read_text().replace("2.0", "2.5"))
+    assert not plotting.matches_data(path)
+    save_figure(drawn(slope=2.0), "00-test-figure", "quick")
+    assert plotting.matches_data(path)
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    contents = []
+    for _ in range(2):
+        fig = drawn()
+        save_figure(fig, "00-test-figure", "quick")
+        save_figure(fig, "00-test-figure", "quick")  # saving changes nothing either
+        folder = tmp_path / "figures" / "quick"
+        contents.append([(folder / f"00-test-figure.{kind}").read_bytes() for kind in ("png", "json")])
+    assert contents[0] == contents[1]
+    save_figure(drawn(slope=1.00001), "00-test-figure", "quick")
+    assert (folder / "00-test-figure.json").read_bytes() != contents[0][1]
+
+
+def test_the_profile_is_in_the_picture_once():
+    fig = drawn()
+    save_figure(fig, "00-test-figure", "quick")
+    save_figure(fig, "00-test-figure", "paper")
+    assert [text.get_text() for text in fig.texts] == ["profile: paper"]
+
+
+@pytest.mark.parametrize("name", ["", "../escape", "Upper", "a b", "00/x", "-x"])
+def test_a_name_that_is_no_file_name_is_refused(name):
+    with pytest.raises(GPVIError, match="figure name"):
+        save_figure(drawn(), name, "quick")
+
+
+def test_an_unknown_profile_is_refused(tmp_path):
+    with pytest.raises(UnknownName, match="unknown profile 'papr'"):
+        save_figure(drawn(), "00-test-figure", "papr")
+    assert not (tmp_path / "figures").exists()
+
+
+# Data
+
+
+def test_lines_titles_and_limits():
+    found = data(drawn())
+    assert (found["figure"], found["profile"]) == ("00-test-figure", "smoke")
+    (axes,) = found["axes"]
+    assert axes["title"] == "A title"
+    assert axes["x"] == {"label": "step", "scale": "linear", "limits": [0.0, 2.0]}
+    assert axes["y"]["limits"] == [0.0, 3.33333]
+    assert axes["lines"] == [{"label": "a line", "x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, None]}]
+    assert axes["legend"] == ["a line"]
+
+
+def test_bars_with_their_categories():
+    fig, axes = plt.subplots()
+    axes.bar(["SVGD", "GPVI"], [3.0, 2.0], width=0.5)
+    (axes,) = data(fig)["axes"]
+    assert [patch["x_y_width_height"] for patch in axes["patches"]] == [[-0.25, 0, 0.5, 3], [0.75, 0, 0.5, 2]]
+    assert axes["x"]["categories"] == ["SVGD", "GPVI"]
+
+
+def test_scatter_area_and_text():
+    fig, axes = plt.subplots()
+    axes.scatter([1, 2], [3, 4], c=[5, 6], label="points")
+    axes.fill_between([0, 1], [0, 0], [1, 2])
+    axes.text(0.5, 0.25, "a note")
+    axes.add_patch(plt.Polygon([[0, 0], [1, 0], [0, 1]]))
+    (axes,) = data(fig)["axes"]
+    points, area = axes["collections"]
+    assert (points["offsets"], points["values"]) == ({"x": [1.0, 2.0], "y": [3.0, 4.0]}, [5.0, 6.0])
+    assert points["label"] == "points"
+    (outline,) = area["vertices"]
+    assert set(zip(outline["x"], outline["y"], strict=True)) == {(0, 0), (1, 0), (0, 1), (1, 2)}
+    assert axes["texts"] == [{"text": "a note", "at": [0.5, 0.25]}]
+    assert axes["patches"][0]["vertices"] == {"x": [0, 1, 0, 0], "y": [0, 0, 1, 0]}
+
+
+def test_images_and_meshes_small_and_large():
+    fig, axes = plt.subplots(1, 3)
+    axes[0].imshow([[1.0, 2.0], [3.0, 1 / 3]])
+    axes[1].imshow(np.arange(65 * 65.0).reshape(65, 65))
+    axes[2].pcolormesh([[0.0, 1.0]])
+    small, large, mesh = data(fig)["axes"]
+    assert small["images"][0]["values"] == [[1.0, 2.0], [3.0, 0.333333]]
+    assert large["images"][0]["values"]["shape"] == [65, 65]
+    assert re.fullmatch("[0-9a-f]{64}", large["images"][0]["values"]["sha256"])
+    assert mesh["collections"][0]["values"] == [[0.0, 1.0]]
+
+
+def test_contours_and_large_artists():
+    fig, axes = plt.subplots(1, 2)
+    axes[0].contourf(np.outer(np.arange(5.0), np.arange(5.0)), levels=3)
+    axes[1].plot(np.arange(10_001.0))
+    contour, large = data(fig)["axes"]
+    assert len(contour["collections"][0]["vertices"]) >= 3
+    assert large["lines"][0]["y"]["shape"] == [10_001]
+
+
+def test_a_changed_large_image_changes_the_data():
+    pixels = np.zeros((70, 70))
+    hashes = []
+    for value in (0.0, 1e-3):
+        pixels[3, 4] = value
+        fig, axes = plt.subplots()
+        axes.imshow(pixels, vmin=0, vmax=1)
+        hashes.append(data(fig)["axes"][0]["images"][0]["values"]["sha256"])
+    assert hashes[0] != hashes[1]
+
+
+# Colours
+
+
+def test_every_method_has_a_label_and_a_colour():
+    assert METHOD_LABELS.keys() == METHOD_COLOURS.keys()
+    used = {method for experiment in EXPERIMENTS.values() for method in experiment.methods}
+    assert used <= METHOD_LABELS.keys()
+    assert len(set(METHOD_LABELS.values())) == len(METHOD_LABELS)
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1: what people without one kind of cone see, in linear RGB.
+VISION = {
+    "full": np.eye(3),
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.01182, 0.04294, 0.968881],
+    ],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.3039],
+    ],
+}
+
+
+def oklab(linear):
+    """Coordinates (n, 3) in which distances are perceived ones: Ottosson's Oklab; black to white is 1."""
+    cones = np.array(
+        [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]
+    )
+    opponents = np.array(
+        [
+            [0.2104542553, 0.793617785, -0.0040720468],
+            [1.9779984951, -2.428592205, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.808675766],
+        ]
+    )
+    return np.cbrt(np.clip(linear, 0, 1) @ cones.T) @ opponents.T
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_any_two_methods_can_be_told_apart(vision):
+    methods = [method for method in METHOD_COLOURS if not method.endswith("_best")]
+    rgb = np.array([matplotlib.colors.to_rgb(METHOD_COLOURS[method]) for method in methods])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = oklab(linear @ np.array(VISION[vision]).T)
+    distances = np.linalg.norm(seen[:, None] - seen[None], axis=-1) + np.eye(len(methods))
+    closest = np.unravel_index(distances.argmin(), distances.shape)
+    assert distances.min() > 0.075, [methods[index] for index in closest]
+    white = oklab(np.ones((1, 3)))
+    assert np.linalg.norm(seen - white, axis=-1).min() > 0.2  # stands out from the page

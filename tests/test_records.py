@@ -1,0 +1,523 @@
+"""Records: written in one step, reused while they are what would be computed, refused otherwise."""
+
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+import toy_experiment
+from toy_experiment import CALLS, TOY
+
+from gpvi_lib import provenance, records
+from gpvi_lib.errors import (
+    GPVIError,
+    RecordDamaged,
+    RecordError,
+    RecordMissing,
+    RecordStale,
+    SweepError,
+    UnknownName,
+)
+from gpvi_lib.experiments import EXPERIMENTS, Outcome, get_experiment
+from gpvi_lib.profiles import PROFILES, get_profile
+
+CHANGED = replace(TOY, config=toy_experiment.changed_config)
+CELL = (TOY, "svgd", 0, "paper")
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(monkeypatch, tmp_path):
+    toy_experiment.redirect(monkeypatch, tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, TOY.name, TOY)
+
+
+def nan_run(config, method, context):
+    return Outcome({"error": 0.5, "ece": float("nan")})
+
+
+def infinite_run(config, method, context):
+    return Outcome({"error": float("inf")})
+
+
+def empty_run(config, method, context):
+    return Outcome({})
+
+
+def large_run(config, method, context):
+    return Outcome({"error": 0.5}, {"all_samples": torch.zeros(500, 501)})
+
+
+def slow_run(config, method, context):
+    return Outcome({"error": 0.5}, seconds=3600.0)
+
+
+def checkpointing_run(config, method, context):
+    """Resumes from its checkpoint; stops half-way, as if killed, in a run that found none."""
+    if not context.checkpoint.exists():
+        context.checkpoint.write_text("half")
+        raise KeyboardInterrupt
+    return Outcome({"error": 0.5, "resumed": float(context.checkpoint.read_text() == "half")})
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+# What is written
+
+
+def test_a_record_holds_the_result_and_where_it_came_from(tmp_path):
+    written = records.run_or_load(*CELL)
+    record = records.load(*CELL)
+    assert record == written
+    assert record.metrics == {"error": 0.1, "accuracy": 0.9}
+    assert record.config == {"offset": 0.1, "shape": [2, 3], "profile": "paper"}
+    assert record.config_hash == records.sha256_of(TOY.config("svgd", "paper"))
+    assert set(record.versions) == {"python", "torch", "numpy", "gpvi_lib"}
+    assert record.versions["torch"] == torch.__version__
+    assert re.fullmatch(r"unknown|[0-9a-f]{40}(\+changes)?", record.commit)
+    assert datetime.fromisoformat(record.date).utcoffset().total_seconds() == 0
+    assert record.device.endswith(f"{torch.get_num_threads()} threads")
+    assert 0 <= record.seconds < 60
+    assert 10 < record.peak_memory_mb < 1e5
+    assert files(tmp_path / "results") == {"paper/toy/svgd-seed0.json", "paper/toy/svgd-seed0.safetensors"}
+
+
+def test_arrays_come_back_with_shape_type_and_values():
+    record = records.run_or_load(TOY, "gpvi", 2, "paper")
+    assert record.array_specs == {
+        "grid": {"shape": [2, 3], "dtype": "float32"},
+        "steps": {"shape": [3], "dtype": "int64"},
+    }
+    arrays = record.arrays()
+    torch.testing.assert_close(arrays["grid"], torch.full((2, 3), 0.22))
+    torch.testing.assert_close(arrays["steps"], torch.arange(3))
+
+
+def test_a_record_without_arrays_has_no_arrays_file(tmp_path):
+    record = records.run_or_load(TOY, "plain", 0, "paper")
+    assert record.arrays_sha256 is None
+    assert record.arrays() == {}
+    assert files(tmp_path / "results") == {"paper/toy/plain-seed0.json"}
+
+
+def test_a_run_that_resumed_reports_its_whole_time():
+    assert records.run_or_load(replace(TOY, run=slow_run), *CELL[1:]).seconds == 3600.0
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (nan_run, "toy/svgd seed 0 returned ece = nan"),
+        (infinite_run, "toy/svgd seed 0 returned error = inf"),
+        (empty_run, "toy/svgd seed 0 returned no metrics"),
+        (large_run, "toy/svgd seed 0 returned 1.0 MB of arrays, more than the 1 MB"),
+    ],
+)
+def test_a_result_that_is_no_result_is_not_recorded(run, message, tmp_path):
+    with pytest.raises(RecordError, match=re.escape(message)):
+        records.run_or_load(replace(TOY, run=run), *CELL[1:])
+    assert files(tmp_path / "results") == set()
+
+
+# Writing in one step
+
+
+def test_a_failed_write_leaves_nothing_behind(monkeypatch, tmp_path):
+    def refuse(source, target):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        for method in ("plain", "svgd"):
+            with pytest.raises(OSError, match="disk full"):
+                records.run_or_load(TOY, method, 0, "paper")
+    assert files(tmp_path / "results") == set()
+    assert records.run_or_load(*CELL).metrics["error"] == 0.1
+
+
+def test_a_failed_write_keeps_the_record_that_was_there(monkeypatch):
+    before = records.run_or_load(TOY, "plain", 0, "paper")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda source, target: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            records.run_or_load(TOY, "plain", 0, "paper", fresh=True)
+    assert records.load(TOY, "plain", 0, "paper") == before
+
+
+KILLED_WHILE_WRITING = """
+import os, signal
+from toy_experiment import TOY
+from gpvi_lib import records
+
+replace, left = os.replace, [{complete}]
+def killed(source, target):
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left[0] -= 1
+    replace(source, target)
+os.replace = killed
+records.run_or_load(TOY, "svgd", 0, "paper", fresh=True)
+"""
+
+
+@pytest.mark.parametrize("complete", [0, 1])
+@pytest.mark.parametrize("there", ["nothing there", "a record there"])
+def test_a_run_killed_while_it_writes_leaves_no_half_record(complete, there, tmp_path):
+    """SIGKILL before the arrays are in place, and between the arrays and the JSON."""
+    if there == "a record there":
+        records.run_or_load(CHANGED, *CELL[1:])  # other arrays than those that the killed run writes
+    code = KILLED_WHILE_WRITING.format(complete=complete)
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    killed = subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert any(name.endswith(".tmp") for name in files(tmp_path / "results"))
+    assert records.state(*CELL) == "missing"
+    assert records.run_or_load(*CELL).metrics["error"] == 0.1
+    assert records.state(*CELL) == "valid"
+
+
+def test_writing_again_without_arrays_removes_the_old_arrays_file(tmp_path):
+    records.run_or_load(*CELL)
+    records.run_or_load(replace(TOY, run=slow_run), *CELL[1:], fresh=True)
+    assert files(tmp_path / "results") == {"paper/toy/svgd-seed0.json"}
+
+
+# Refusals
+
+
+def refusal(kind: type[Exception], experiment=TOY) -> str:
+    with pytest.raises(kind) as caught:
+        records.load(experiment, *CELL[1:])
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "svgd-seed0" in message
+    return message
+
+
+def edit(path: Path, **fields) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_missing():
+    message = refusal(RecordMissing)
+    assert "there is no record" in message
+    assert "python -m gpvi_lib run toy --method svgd --seed 0 --profile paper" in message
+
+
+@pytest.mark.parametrize("part", [0, 0.3, 0.99])
+def test_truncated(part):
+    path = records.run_or_load(*CELL).path
+    content = path.read_bytes()
+    path.write_bytes(content[: int(part * len(content))])
+    message = refusal(RecordDamaged)
+    assert "is truncated" in message
+    assert "git checkout -- " in message
+    assert "delete it" in message
+
+
+def test_every_field_is_protected():
+    """A record with any one field changed, added or removed is refused."""
+    path = records.run_or_load(*CELL).path
+    original = path.read_text()
+    fields = json.loads(original)
+    assert {"metrics", "config", "seconds", "device", "commit", "date", "arrays", "digest"} <= set(fields)
+    for name in fields:
+        for changed in ({**fields, name: "edited"}, {key: fields[key] for key in fields if key != name}):
+            path.write_text(json.dumps(changed))
+            refusal(RecordDamaged)
+    path.write_text(json.dumps({**fields, "note": "added"}))
+    refusal(RecordDamaged)
+    path.write_text(json.dumps(fields))  # other spaces, same content
+    records.load(*CELL)
+
+
+def test_hand_edited_metric():
+    path = records.run_or_load(*CELL).path
+    edit(path, metrics={"error": 0.05, "accuracy": 0.95})
+    message = refusal(RecordDamaged)
+    assert "svgd-seed0.json was edited after it was written" in message
+    assert "git checkout -- " in message
+
+
+def test_edited_arrays_file():
+    record = records.run_or_load(*CELL)
+    arrays = record.path.with_suffix(".safetensors")
+    content = bytearray(arrays.read_bytes())
+    content[-1] ^= 1
+    arrays.write_bytes(bytes(content))
+    message = refusal(RecordDamaged)
+    assert "svgd-seed0.safetensors was edited after it was written" in message
+    with pytest.raises(RecordDamaged):
+        record.arrays()
+
+
+def test_missing_arrays_file():
+    records.run_or_load(*CELL).path.with_suffix(".safetensors").unlink()
+    assert "svgd-seed0.safetensors is missing" in refusal(RecordDamaged)
+
+
+def test_stale_configuration():
+    records.run_or_load(*CELL)
+    message = refusal(RecordStale, CHANGED)
+    assert "is stale" in message
+    assert "(changed: offset)" in message
+    assert "python -m gpvi_lib run toy --method svgd --seed 0 --profile paper" in message
+
+
+def test_record_of_another_cell():
+    path = records.run_or_load(TOY, "plain", 1, "paper").path
+    path.rename(path.with_name("svgd-seed0.json"))
+    assert "was renamed: it holds toy plain seed 1 at paper" in refusal(RecordDamaged)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "{}", '{"metrics": {"error": 0.1}}'])
+def test_other_json_is_not_a_record(content):
+    records.run_or_load(*CELL).path.write_text(content)
+    assert "is not a record" in refusal(RecordDamaged)
+
+
+def test_states():
+    assert records.state(*CELL) == "missing"
+    path = records.run_or_load(*CELL).path
+    assert records.state(*CELL) == "valid"
+    assert records.state(CHANGED, *CELL[1:]) == "stale"
+    path.write_text("")
+    assert records.state(*CELL) == "damaged"
+
+
+# Reuse
+
+
+def test_paper_reuses_records_and_smaller_profiles_do_not():
+    for profile, runs in (("paper", 1), ("quick", 2), ("smoke", 2)):
+        CALLS.clear()
+        records.run_or_load(TOY, "svgd", 0, profile)
+        records.run_or_load("toy", "svgd", 0, profile)
+        assert len(CALLS) == runs, profile
+
+
+def test_fresh_computes_again():
+    records.run_or_load(*CELL)
+    records.run_or_load(*CELL, fresh=True)
+    assert len(CALLS) == 2
+
+
+def test_a_stale_record_is_computed_again():
+    records.run_or_load(*CELL)
+    assert records.run_or_load(CHANGED, *CELL[1:]).metrics["error"] == 0.7
+    assert records.state(CHANGED, *CELL[1:]) == "valid"
+
+
+def test_a_damaged_record_is_not_overwritten():
+    path = records.run_or_load(*CELL).path
+    path.write_text("{")
+    with pytest.raises(RecordDamaged):
+        records.run_or_load(*CELL)
+    with pytest.raises(RecordDamaged):
+        records.sweep(TOY, "paper", progress=False)
+    assert path.read_text() == "{"
+    assert len(CALLS) == 1
+    records.run_or_load(*CELL, fresh=True)
+    assert records.state(*CELL) == "valid"
+
+
+# Checkpoints
+
+
+def test_an_interrupted_run_resumes_and_its_checkpoint_goes(tmp_path):
+    experiment = replace(TOY, run=checkpointing_run)
+    with pytest.raises(KeyboardInterrupt):
+        records.run_or_load(experiment, *CELL[1:])
+    checkpoint = records.checkpoint_path(experiment, *CELL[1:])
+    assert checkpoint.read_text() == "half"
+    assert checkpoint.parent == tmp_path / "build" / "checkpoints" / "paper" / "toy"
+    assert records.run_or_load(experiment, *CELL[1:]).metrics["resumed"] == 1
+    assert files(tmp_path / "build") == set()
+
+
+@pytest.mark.parametrize(("profile", "fresh"), [("paper", True), ("quick", False), ("smoke", False)])
+def test_a_run_from_nothing_does_not_resume(profile, fresh):
+    experiment = replace(TOY, run=checkpointing_run)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            records.run_or_load(experiment, "svgd", 0, profile, fresh=fresh)
+
+
+def test_another_configuration_does_not_resume():
+    with pytest.raises(KeyboardInterrupt):
+        records.run_or_load(replace(TOY, run=checkpointing_run), *CELL[1:])
+    with pytest.raises(KeyboardInterrupt):
+        records.run_or_load(replace(CHANGED, run=checkpointing_run), *CELL[1:])
+
+
+# Names
+
+
+def test_unknown_names_list_the_valid_ones():
+    with pytest.raises(UnknownName, match="unknown method of toy 'gpv'; did you mean 'gpvi'.*plain, svgd"):
+        records.run_or_load(TOY, "gpv", 0, "paper")
+    with pytest.raises(UnknownName, match="unknown experiment 'tyo'; did you mean 'toy'"):
+        records.load("tyo", "svgd", 0, "paper")
+    with pytest.raises(UnknownName, match="unknown profile 'papr'.*paper, quick, smoke"):
+        records.sweep(TOY, "papr")
+    assert get_experiment(TOY) is TOY
+    assert get_profile(PROFILES["quick"]) is PROFILES["quick"]
+
+
+def test_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert provenance.as_device("auto").type == "cpu"
+    with pytest.raises(GPVIError, match="device 'cuda' is not available: torch sees 0 CUDA GPUs"):
+        records.run_or_load(*CELL, device="cuda")
+    with pytest.raises(UnknownName, match="unknown device 'gpu'"):
+        records.sweep(TOY, "paper", device="gpu")
+    assert CALLS == []
+
+
+def test_peak_memory_is_of_this_run_alone():
+    device = torch.device("cpu")
+    large = torch.ones(60_000_000)
+    with_large = provenance.peak_memory_mb(device)
+    del large
+    provenance.reset_peak_memory(device)
+    assert provenance.peak_memory_mb(device) < with_large - 100
+
+
+# Sweeps
+
+
+def outcomes(found) -> list[tuple[str, int, float]]:
+    return [(record.method, record.seed, record.metrics["error"]) for record in found]
+
+
+EXPECTED = [("svgd", 0, 0.1), ("svgd", 1, 0.11), ("plain", 0, 0.3), ("plain", 1, 0.31)]
+CELLS = {"methods": ("svgd", "plain"), "seeds": (0, 1)}
+
+
+def test_sweep_runs_what_is_missing_in_order():
+    records.run_or_load(TOY, "plain", 0, "paper")
+    CALLS.clear()
+    assert outcomes(records.sweep(TOY, "paper", **CELLS)) == EXPECTED
+    assert CALLS == [("svgd", 0), ("svgd", 1), ("plain", 1)]
+    assert len(records.sweep(TOY, "paper")) == len(TOY.methods) * 3
+
+
+def test_sweep_is_silent_when_nothing_is_to_be_run(capsys):
+    records.sweep(TOY, "paper", **CELLS)
+    assert "4/4" in capsys.readouterr().err
+    records.sweep(TOY, "paper", **CELLS)
+    assert capsys.readouterr() == ("", "")
+    records.sweep(TOY, "paper", **CELLS, fresh=True, progress=False)
+    assert capsys.readouterr() == ("", "")
+
+
+class Delayed:
+    """What a cluster's executor is at least: submit and result, and nothing else."""
+
+    class Job:
+        def __init__(self, function, arguments):
+            self.result = lambda: function(*arguments)
+
+    def submit(self, function, *arguments):
+        return self.Job(*pickle.loads(pickle.dumps((function, arguments))))
+
+
+def test_sweep_through_any_executor():
+    with ThreadPoolExecutor(2) as threads:
+        for executor in (threads, Delayed()):
+            assert outcomes(records.sweep(TOY, "quick", **CELLS, executor=executor)) == EXPECTED
+    with ProcessPoolExecutor(1, get_context("spawn")) as processes:
+        CALLS.clear()
+        assert outcomes(records.sweep(TOY, "paper", **CELLS, executor=processes)) == EXPECTED
+        assert CALLS == []
+
+
+FAILING = replace(TOY, methods=("svgd", "diverges", "buggy", "plain"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failed_cell_does_not_lose_the_others(jobs, caplog, tmp_path):
+    with pytest.raises(SweepError) as caught:
+        records.sweep(FAILING, "paper", seeds=(0, 1), jobs=jobs, progress=False)
+    message = str(caught.value)
+    assert message == (
+        "2 of 8 runs of toy failed: "
+        "diverges seed 1: toy/diverges seed 1 met nan at step 7; lower the learning rate; "
+        "buggy seed 1: ZeroDivisionError: a bug"
+    )
+    assert "ZeroDivisionError" in caplog.text  # only a bug leaves its traceback in the log
+    assert "DivergedError" not in caplog.text
+    recorded = {name for name in files(tmp_path / "results") if name.endswith(".json")}
+    assert recorded == {
+        f"paper/toy/{method}-seed{seed}.json"
+        for method in FAILING.methods
+        for seed in (0, 1)
+        if (method, seed) not in {("diverges", 1), ("buggy", 1)}
+    }
+
+
+def test_jobs_run_in_processes_that_share_the_cores(monkeypatch):
+    monkeypatch.setattr(provenance, "cores", lambda: 6)
+    found = records.sweep(TOY, "paper", **CELLS, jobs=2, progress=False)
+    assert outcomes(found) == EXPECTED
+    assert CALLS == []
+    assert all(record.device.endswith(" 3 threads") for record in found)
+
+
+# Tables
+
+
+def test_frame():
+    records.sweep(TOY, "paper", methods=["svgd", "gpvi"], progress=False)
+    table = records.frame("toy", "paper", methods=["svgd", "gpvi"])
+    assert list(table.columns) == ["method", "seed", "error", "accuracy", "seconds", "device"]
+    assert table["method"].tolist() == ["svgd"] * 3 + ["gpvi"] * 3
+    assert table["error"].tolist() == pytest.approx([0.1, 0.11, 0.12, 0.2, 0.21, 0.22])
+
+
+def test_frame_raises_or_skips_what_is_missing_and_never_shows_what_is_stale():
+    records.run_or_load(*CELL)
+    with pytest.raises(RecordMissing, match="svgd-seed1.json"):
+        records.frame(TOY, "paper")
+    assert len(records.frame(TOY, "paper", missing="skip")) == 1
+    assert list(records.frame(TOY, "quick", missing="skip").columns) == [
+        "method",
+        "seed",
+        "seconds",
+        "device",
+    ]
+    with pytest.raises(RecordStale):
+        records.frame(CHANGED, "paper", missing="skip")
+
+
+# The real experiments
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_registered_experiments_keep_the_contract(name):
+    experiment = EXPERIMENTS[name]
+    assert experiment.name == name
+    assert re.fullmatch(r"[a-z0-9-]+", name)
+    assert len(set(experiment.methods)) == len(experiment.methods)
+    assert set(experiment.rows) <= set(experiment.methods)
+    again = pickle.loads(pickle.dumps(experiment))
+    for profile in PROFILES:
+        seeds = experiment.seeds(profile)
+        assert len(set(seeds)) == len(seeds) > 0
+        for method in experiment.methods:
+            config = records.canonical_json(experiment.config(method, profile))
+            assert config == records.canonical_json(again.config(method, profile))
+            assert config == records.canonical_json(json.loads(config))
+            assert isinstance(experiment.deviations(method, profile), str)

@@ -1,0 +1,212 @@
+"""The scoreboard: every published number, our means from records alone, and verdicts by one rule."""
+
+import hashlib
+import io
+import math
+from dataclasses import replace
+from importlib.resources import files
+
+import pandas
+import pytest
+import toy_experiment
+from toy_experiment import TOY
+
+from gpvi_lib import records, scoreboard
+from gpvi_lib.errors import GPVIError, RecordDamaged, RecordStale
+from gpvi_lib.experiments import EXPERIMENTS, Score
+from gpvi_lib.scoreboard import Ours, Published
+
+PUBLISHED_SHA256 = "ed54438e69a585a0e6e3b059006ab8c4fe72147686ae46df585566204839b7b0"
+
+REGISTERED = dict(EXPERIMENTS)
+
+
+@pytest.fixture(autouse=True)
+def _only_the_toy(monkeypatch, tmp_path):
+    toy_experiment.redirect(monkeypatch, tmp_path)
+    for name in list(EXPERIMENTS):
+        monkeypatch.delitem(EXPERIMENTS, name)
+    monkeypatch.setitem(EXPERIMENTS, TOY.name, TOY)
+
+
+def rows(board: pandas.DataFrame, **values) -> list:
+    for column, value in values.items():
+        board = board[board[column] == value]
+    return list(board.itertuples())
+
+
+def test_the_published_numbers_are_the_ones_we_took_down():
+    content = files("gpvi_lib").joinpath("paper_tables.csv").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == PUBLISHED_SHA256
+
+
+def test_every_published_number_appears_in_order_without_any_record():
+    board = scoreboard.build()
+    table = pandas.read_csv(files("gpvi_lib").joinpath("paper_tables.csv"))
+    assert tuple(board.columns) == scoreboard.COLUMNS
+    for column in table.columns:
+        pandas.testing.assert_series_equal(board[column], table[column], check_dtype=False)
+    assert set(board["verdict"]) == {"not run"}
+    assert set(board["setting"]) == {"printed"}
+    assert board["ours_mean"].isna().all()
+
+
+# Verdicts: 2s = 2 sqrt(paper_sd² + ours_sd² + r²) with r half a unit of the last printed digit
+
+
+@pytest.mark.parametrize(
+    ("better", "printed", "paper_sd", "ours", "ours_sd", "expected"),
+    [
+        ("higher", "99.3", math.nan, 99.39, math.nan, "reproduced"),  # 2s = 0.1
+        ("higher", "99.3", math.nan, 99.41, math.nan, "better"),
+        ("higher", "99.3", math.nan, 99.21, math.nan, "reproduced"),
+        ("higher", "99.3", math.nan, 99.19, math.nan, "not reproduced"),
+        ("higher", "99.30", math.nan, 99.39, math.nan, "better"),  # one more digit is printed: 2s = 0.01
+        ("higher", "99", math.nan, 99.9, math.nan, "reproduced"),  # 2s = 1
+        ("lower", "0.128", 0.04, 0.21, 0.0, "not reproduced"),  # 2s = 0.08
+        ("lower", "0.128", 0.04, 0.20, 0.0, "reproduced"),
+        ("lower", "0.128", 0.04, 0.05, 0.0, "reproduced"),
+        ("lower", "0.128", 0.04, 0.04, 0.0, "better"),
+        ("lower", "0.128", 0.04, 0.21, 0.03, "reproduced"),  # 2s = 0.1
+        ("lower", "1.0", 0.0, 1.0, 0.0, "reproduced"),
+        ("lower", "1.0", 0.0, 0.85, 0.0, "better"),
+        ("lower", "-1.5", 0.0, -1.61, 0.0, "better"),
+    ],
+)
+def test_verdict(better, printed, paper_sd, ours, ours_sd, expected):
+    paper = Published("gpvi/table2", "gpvi", "sigma_error", better, printed, paper_sd)
+    assert scoreboard.verdict(paper, Ours(ours, ours_sd, 3, better, "")) == expected
+
+
+# Rows
+
+
+def test_our_mean_and_spread_over_the_seeds():
+    records.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
+    assert (row.paper_mean, row.paper_sd) == (0.125, 0.03)
+    assert row.ours_mean == pytest.approx(0.11)
+    assert row.ours_sd == pytest.approx(0.01)  # the sample standard deviation of 0.10, 0.11, 0.12
+    assert (row.n_seeds, row.profile, row.verdict) == (3, "paper", "reproduced")
+
+
+def test_one_seed_has_no_spread():
+    records.run_or_load(TOY, "svgd", 0, "paper")
+    (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
+    assert (row.ours_mean, row.n_seeds) == (0.1, 1)
+    assert math.isnan(row.ours_sd)
+
+
+def test_only_the_seeds_of_the_profile_count():
+    records.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    before = scoreboard.build()
+    records.run_or_load(TOY, "svgd", 17, "paper")
+    pandas.testing.assert_frame_equal(scoreboard.build(), before)
+
+
+def test_our_best_setting_stands_below_the_printed_one():
+    records.sweep(TOY, "paper", methods=["gpvi", "gpvi_best"], progress=False)
+    printed, best = rows(scoreboard.build(), item="gpvi/table2", method="gpvi", metric="sigma_error")
+    assert best.Index == printed.Index + 1
+    assert (printed.setting, best.setting) == ("printed", "best")
+    assert printed.paper_mean == best.paper_mean == 0.128
+    assert (printed.deviations, best.deviations) == ("", "tuned step size")
+    assert printed.ours_mean == pytest.approx(0.21)
+    assert best.ours_mean == pytest.approx(0.31)
+    assert best.verdict == "not reproduced"
+
+
+def test_the_best_setting_alone_leaves_the_printed_one_not_run():
+    records.run_or_load(TOY, "gpvi_best", 0, "paper")
+    found = rows(scoreboard.build(), item="gpvi/table2", method="gpvi", metric="sigma_error")
+    assert [(row.setting, row.verdict) for row in found] == [
+        ("printed", "not run"),
+        ("best", "not reproduced"),
+    ]
+
+
+def test_numbers_that_no_paper_has_come_last():
+    records.sweep(TOY, "paper", progress=False)
+    board = scoreboard.build()
+    ours = board.tail(5)
+    assert ours["item"].tolist() == ["gpvi/table2"] + ["ours/toy"] * 4
+    assert ours["method"].tolist() == ["plain", "svgd", "gpvi", "gpvi", "plain"]
+    assert set(ours["verdict"]) == {"no published value"}
+    assert ours["paper_mean"].isna().all()
+    assert (board["verdict"] == "no published value").sum() == 5
+    assert len(board) == len(scoreboard.published()) + 1 + 5  # the one is gpvi's best setting
+
+
+def test_profiles_do_not_mix():
+    records.sweep(TOY, "quick", progress=False)
+    assert (scoreboard.build("paper")["n_seeds"] == 0).all()
+    quick = scoreboard.build("quick")
+    assert set(quick["profile"]) == {"quick"}
+    assert quick["n_seeds"].max() == 2
+
+
+# Refusals
+
+
+def test_a_record_that_cannot_be_trusted_stops_the_scoreboard(monkeypatch):
+    path = records.run_or_load(TOY, "svgd", 0, "paper").path
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, config=toy_experiment.changed_config))
+    with pytest.raises(RecordStale):
+        scoreboard.build()
+    monkeypatch.setitem(EXPERIMENTS, "toy", TOY)
+    path.write_text(path.read_text().replace("0.1", "0.01"))
+    with pytest.raises(RecordDamaged):
+        scoreboard.build()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": {"plain": ("svgd", "printed")}}, "two methods of toy fill the row gpvi/table2 svgd"),
+        ({"scores": TOY.scores[:1] * 2}, "two scores fill the row gpvi/table2"),
+        (
+            {"scores": (Score("gpvi/table2", "sigma_error", "higher", "error"),)},
+            "the paper says lower is better",
+        ),
+        ({"scores": (Score("gpvi/table2", "sigma_error", "lower", "eror"),)}, "has the metric 'eror'"),
+    ],
+)
+def test_scores_that_do_not_fit(monkeypatch, changes, message):
+    records.sweep(TOY, "paper", progress=False)
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, **changes))
+    with pytest.raises(GPVIError, match=message):
+        scoreboard.build()
+
+
+# The file
+
+
+def test_write(tmp_path):
+    records.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    path = scoreboard.write()
+    assert path == tmp_path / "results" / "scoreboard.csv"
+    again = pandas.read_csv(path)
+    board = scoreboard.build()
+    assert again["verdict"].tolist() == board["verdict"].tolist()
+    assert again["ours_mean"].tolist() == pytest.approx(board["ours_mean"].tolist(), rel=1e-5, nan_ok=True)
+    assert scoreboard.write("quick") == tmp_path / "results" / "quick" / "scoreboard.csv"
+    assert scoreboard.write(path=tmp_path / "other.csv").read_bytes() == path.read_bytes()
+
+
+def test_numbers_have_six_digits_and_unknown_ones_are_empty():
+    board = scoreboard.build().head(1).assign(ours_mean=0.123456789, ours_sd=1e-9 / 3)
+    (line,) = list(io.StringIO(scoreboard.to_csv(board)))[1:]
+    assert line.startswith("gpvi/table1/2d,amortized_svgd,printed,sigma_error,lower,0.1,0.09,")
+    assert line.endswith(",0.123457,3.33333e-10,0,paper,,not run\n")
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED))
+def test_registered_scores_name_published_tables(name):
+    """A slip in the name of a table would turn a comparison into a number that no paper has."""
+    known = {(paper.item, paper.metric): paper.better for paper in scoreboard.published()}
+    papers = {item.split("/")[0] for item, _ in known}
+    ours = {(score.item, score.metric): score.better for score in REGISTERED[name].scores}
+    for item in {item for item, _ in ours if item.split("/")[0] in papers}:
+        compared = {key: better for key, better in ours.items() if key[0] == item and key in known}
+        assert compared, f"no score of {name} at {item} has a published number"
+        assert all(known[key] == better for key, better in compared.items())
