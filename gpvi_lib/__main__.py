@@ -30,14 +30,10 @@ app = typer.Typer(
 )
 
 ProfileOption = Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")]
-DeviceOption = Annotated[
-    str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU where there is one.")
-]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU where there is one.")]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Compute from nothing, whatever records exist.")]
 JobsOption = Annotated[int, typer.Option(min=1, help="How many run side by side; they share the cores.")]
-TimeoutOption = Annotated[
-    float | None, typer.Option(help="Seconds that one cell may take; no limit by default.")
-]
+TimeoutOption = Annotated[float | None, typer.Option(help="Seconds that one cell may take; no limit by default.")]
 NamesArgument = Annotated[list[str] | None, typer.Argument(help="Paths, names or numbers; all by default.")]
 
 
@@ -49,8 +45,7 @@ def list_experiments() -> None:
     for experiment in EXPERIMENTS.values():
         print(f"{experiment.name}: {experiment.title}")
         rows = [
-            (method, *(_states(experiment, method, profile) for profile in PROFILES))
-            for method in experiment.methods
+            (method, *(_states(experiment, method, profile) for profile in PROFILES)) for method in experiment.methods
         ]
         _print_table([("  method", *PROFILES), *((f"  {row[0]}", *row[1:]) for row in rows)])
         print()
@@ -70,9 +65,7 @@ def _states(experiment: Experiment, method: str, profile: str) -> str:
 def run(
     experiment: Annotated[str, typer.Argument(help="A name that `list` shows.")],
     method: Annotated[list[str] | None, typer.Option(help="A method, repeatable; all by default.")] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(help="A seed, repeatable; the profile's by default.")
-    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="A seed, repeatable; the profile's by default.")] = None,
     profile: ProfileOption = "quick",
     device: DeviceOption = "cpu",
     jobs: JobsOption = 1,
@@ -104,9 +97,7 @@ def _print_scores(table: pandas.DataFrame) -> None:
     rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "verdict")]
     for row in ran.itertuples():
         paper, ours = _mean_sd(row.paper_mean, row.paper_sd), _mean_sd(row.ours_mean, row.ours_sd)
-        rows.append(
-            (row.item, row.metric, row.method, row.setting, paper, ours, str(row.n_seeds), row.verdict)
-        )
+        rows.append((row.item, row.metric, row.method, row.setting, paper, ours, str(row.n_seeds), row.verdict))
     _print_table(rows)
     print(", ".join(f"{count} {verdict}" for verdict, count in table["verdict"].value_counts().items()))
 
@@ -133,9 +124,7 @@ def data(
 def notebooks(
     names: NamesArgument = None,
     profile: ProfileOption = "quick",
-    output: Annotated[
-        Path | None, typer.Option(help="Folder of the copies; build/notebooks/<profile>.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder of the copies; build/notebooks/<profile>.")] = None,
     jobs: JobsOption = 1,
     timeout: TimeoutOption = None,
     device: DeviceOption = "cpu",
@@ -177,9 +166,7 @@ def _run_notebooks(action: Callable[[Path], object], paths: Sequence[Path], jobs
 
     def report(name: str, seconds: float, error: str | None) -> None:
         done["all"] += 1
-        print(
-            f"[{done['all']}/{len(paths)}] {name} {'FAILED' if error else 'ok'} ({seconds:.1f} s)", flush=True
-        )
+        print(f"[{done['all']}/{len(paths)}] {name} {'FAILED' if error else 'ok'} ({seconds:.1f} s)", flush=True)
 
     failed = books.run_all(action, paths, jobs, report)
     for error in failed.values():

@@ -152,9 +152,7 @@ def normalised(notebook: NotebookNode) -> NotebookNode:
     Sources and outputs stay; pieces of one stream, which arrive cut at random places, are joined.
     """
     notebook = nbformat.from_dict(notebook)
-    kept = {
-        key: notebook.metadata[key] for key in ("kernelspec", "language_info") if key in notebook.metadata
-    }
+    kept = {key: notebook.metadata[key] for key in ("kernelspec", "language_info") if key in notebook.metadata}
     kept.get("language_info", {}).pop("version", None)
     notebook.metadata = nbformat.from_dict(kept)
     for cell in notebook.cells:
@@ -163,9 +161,7 @@ def normalised(notebook: NotebookNode) -> NotebookNode:
         if not cell.metadata.get("tags", True):
             del cell.metadata["tags"]
         if cell.cell_type == "code":
-            cell.outputs = _joined(
-                output for output in cell.outputs if WIDGET_VIEW not in output.get("data", {})
-            )
+            cell.outputs = _joined(output for output in cell.outputs if WIDGET_VIEW not in output.get("data", {}))
     return notebook
 
 

@@ -77,7 +77,10 @@ _PROFILE_NOTE = "gpvi-profile"
 
 
 def style() -> None:
-    """Sets the look of all figures that follow; call it once at the top of a notebook."""
+    """Sets the look of all figures that follow; call it once at the top of a notebook.
+
+    The light grid also lies over an image; `axes.grid(False)` takes it away there.
+    """
     seaborn.set_theme(
         context="notebook",
         style="whitegrid",
@@ -100,7 +103,7 @@ def style() -> None:
 
 
 def save_figure(fig: Figure, name: str, profile: str) -> str:
-    """Writes `figures/<profile>/<name>.png` with its data in `<name>.json`; a corner names the profile.
+    """Writes `figures/<profile>/<name>.png` with its data in `<name>.json`; a note below names the profile.
 
     Args:
         name: `NN-name-figure`, where NN is the number of the notebook.
@@ -118,12 +121,10 @@ def save_figure(fig: Figure, name: str, profile: str) -> str:
         raise GPVIError(f"figure name {name!r} must be made of lower-case letters, digits, '-' and '_'")
     fig.canvas.draw()  # limits and categorical ticks settle only now
     text = _json_text({"figure": name, "profile": profile, **figure_data(fig)})
-    _note_profile(fig, profile)
+    box = _note_profile(fig, profile)
     content = io.BytesIO()
     digest = hashlib.sha256(text.encode()).hexdigest()
     metadata = {"Software": None, DATA_HASH_KEY: digest}  # no version: the bytes depend on the figure alone
-    # All that is drawn, and at least the whole figure: the tight box of an empty one would be its note alone.
-    box = Bbox.union([fig.bbox_inches, fig.get_tightbbox()]).padded(0.05)
     fig.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata=metadata, bbox_inches=box)
     path = figures_root() / profile / f"{name}.png"
     write_atomically(path.with_suffix(".json"), text.encode())
@@ -151,12 +152,16 @@ def figure_data(fig: Figure) -> dict[str, Any]:
     return data
 
 
-def _note_profile(fig: Figure, profile: str) -> None:
+def _note_profile(fig: Figure, profile: str) -> Bbox:
+    """Writes the profile below everything drawn; returns the box of the whole figure and the note, in inches."""
     for note in [text for text in fig.texts if text.get_gid() == _PROFILE_NOTE]:
         note.remove()
-    # Below the figure's edge, where it hides nothing.
-    note = fig.text(1, -0.005, f"profile: {profile}", ha="right", va="top", fontsize=7, color="0.5")
-    note.set(gid=_PROFILE_NOTE, in_layout=True)
+    box = Bbox.union([fig.bbox_inches, fig.get_tightbbox()])
+    width, height = fig.get_size_inches()
+    at = (box.x1 / width, (box.y0 - 0.03) / height)
+    note = fig.text(*at, f"profile: {profile}", ha="right", va="top", fontsize=7, color="0.5")
+    note.set_gid(_PROFILE_NOTE)
+    return Bbox.from_extents(box.x0 - 0.05, box.y0 - 0.2, box.x1 + 0.05, box.y1 + 0.05)
 
 
 def _axes_data(axes: Axes) -> dict[str, Any]:

@@ -41,9 +41,7 @@ def as_device(name: str | torch.device) -> torch.device:
         raise UnknownName.among("device", str(name), ("auto", "cpu", "cuda", "mps"))
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         found = torch.cuda.device_count()
-        raise GPVIError(
-            f"device {str(name)!r} is not available: torch sees {found} CUDA GPUs; use --device cpu"
-        )
+        raise GPVIError(f"device {str(name)!r} is not available: torch sees {found} CUDA GPUs; use --device cpu")
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise GPVIError("device 'mps' is not available to this build of torch; use --device cpu")
     return device
@@ -100,9 +98,7 @@ def reset_peak_memory(device: torch.device) -> None:
         torch.cuda.init()  # there are no statistics to reset before that
         torch.cuda.reset_peak_memory_stats(device)
         return
-    with contextlib.suppress(
-        OSError
-    ):  # not Linux, or a sandbox: then the process's peak is the best there is
+    with contextlib.suppress(OSError):  # not Linux, or a sandbox: then the process's peak is the best there is
         Path("/proc/self/clear_refs").write_text("5")
 
 

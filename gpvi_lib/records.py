@@ -148,9 +148,7 @@ def _run_command(experiment: str, method: str, seed: int, profile: str) -> str:
 
 def _damaged(path: Path, what: str) -> RecordDamaged:
     name = shown(path)
-    return RecordDamaged(
-        f"{name} {what}; restore it with `git checkout -- {name}` or delete it and run it again"
-    )
+    return RecordDamaged(f"{name} {what}; restore it with `git checkout -- {name}` or delete it and run it again")
 
 
 def _parse(path: Path) -> Record:
@@ -186,9 +184,7 @@ def _array_bytes(record: Record) -> bytes:
     except FileNotFoundError:
         raise _damaged(path, f"is missing, but {record.path.name} needs it") from None
     if hashlib.sha256(content).hexdigest() != record.arrays_sha256:
-        raise _damaged(
-            path, f"was edited after it was written: its hash is not the one in {record.path.name}"
-        )
+        raise _damaged(path, f"was edited after it was written: its hash is not the one in {record.path.name}")
     return content
 
 
@@ -210,9 +206,7 @@ def _checked_metrics(outcome: Outcome, label: str) -> dict[str, float]:
         raise RecordError(f"{label} returned no metrics; nothing is recorded")
     for name, value in metrics.items():
         if not math.isfinite(value):
-            raise RecordError(
-                f"{label} returned {name} = {value}; a result that is not finite is not recorded"
-            )
+            raise RecordError(f"{label} returned {name} = {value}; a result that is not finite is not recorded")
     return metrics
 
 
@@ -413,23 +407,15 @@ def _run_cells(
     else:
         calls = [pool.submit(_compute, experiment, *cell, *arguments, False).result for cell in cells]
     failed = {}
-    bar = tqdm(
-        total=len(cells), desc=experiment.name, unit="run", smoothing=0, disable=not (progress and cells)
-    )
+    bar = tqdm(total=len(cells), desc=experiment.name, unit="run", smoothing=0, disable=not (progress and cells))
     with bar:
         for cell, call in zip(cells, calls, strict=True):
             try:
                 call()
             except Exception as error:  # whatever ends one cell must not end the others
-                failed[cell] = (
-                    str(error) if isinstance(error, GPVIError) else f"{type(error).__name__}: {error}"
-                )
-                if not isinstance(
-                    error, GPVIError
-                ):  # a bug: its traceback would be lost in the one error at the end
-                    logging.getLogger(__name__).error(
-                        "%s seed %d of %s", *cell, experiment.name, exc_info=error
-                    )
+                failed[cell] = str(error) if isinstance(error, GPVIError) else f"{type(error).__name__}: {error}"
+                if not isinstance(error, GPVIError):  # a bug: its traceback would be lost in the one error at the end
+                    logging.getLogger(__name__).error("%s seed %d of %s", *cell, experiment.name, exc_info=error)
             bar.update()
     return failed
 

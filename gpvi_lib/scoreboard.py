@@ -153,9 +153,7 @@ def _row(paper: Published, setting: str, ours: Ours | None, profile: Profile) ->
         result = (math.nan, math.nan, 0, profile.name, "", "not run")
     else:
         if ours.better != paper.better:
-            raise GPVIError(
-                f"{paper.item} {paper.metric}: the paper says {paper.better} is better, our score not"
-            )
+            raise GPVIError(f"{paper.item} {paper.metric}: the paper says {paper.better} is better, our score not")
         judged = "no published value" if math.isnan(paper.mean) else verdict(paper, ours)
         result = (ours.mean, ours.sd, ours.n_seeds, profile.name, ours.deviations, judged)
     head = (paper.item, paper.method, setting, paper.metric, paper.better, paper.mean, paper.sd)
@@ -175,14 +173,10 @@ def _collect(profile: Profile) -> dict[RowKey, Ours]:
     return ours
 
 
-def _scored(
-    experiment: Experiment, score: Score, board: pandas.DataFrame, profile: Profile
-) -> dict[RowKey, Ours]:
+def _scored(experiment: Experiment, score: Score, board: pandas.DataFrame, profile: Profile) -> dict[RowKey, Ours]:
     """The rows that one score fills; a method whose records do not have its metric fills none."""
     if score.key not in board:
-        raise GPVIError(
-            f"no record of {experiment.name} at {profile.name} has the metric {score.key!r} of its score"
-        )
+        raise GPVIError(f"no record of {experiment.name} at {profile.name} has the metric {score.key!r} of its score")
     numbers = {}
     for method in experiment.methods:
         values = board.loc[board["method"] == method, score.key].dropna().tolist()

@@ -20,7 +20,7 @@ PARAMETERS = {"profile": "paper", "seed": 0, "device": "cpu", "fresh": False}
 PROSE = 1500
 BLANK = 5.0
 """Standard deviation of 8-bit grey values below which a picture counts as blank; plots have 15 and more."""
-NOTE = 45
+NOTE = 30
 """Rows of pixels at the bottom that hold the note of the profile."""
 
 FOLDERS_OF_MACHINES = re.compile(
@@ -46,9 +46,7 @@ def figure_names(notebook: NotebookNode) -> list[str | None]:
     """The name in each call of `save_figure`, None for one that is not a plain string."""
     names = []
     for cell in _code(notebook):
-        python = "\n".join(
-            line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!"))
-        )
+        python = "\n".join(line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!")))
         for node in ast.walk(ast.parse(python)):
             if isinstance(node, ast.Call) and _called(node) == "save_figure":
                 given = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "name")]
@@ -101,9 +99,7 @@ def _texts(notebook: NotebookNode) -> Iterator[str]:
         yield cell.source
         for output in cell.get("outputs", []):
             yield str(output.get("text", ""))
-            yield from (
-                str(text) for kind, text in output.get("data", {}).items() if kind.startswith("text/")
-            )
+            yield from (str(text) for kind, text in output.get("data", {}).items() if kind.startswith("text/"))
 
 
 def _paths(notebook: NotebookNode) -> Iterator[str]:

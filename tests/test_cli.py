@@ -71,9 +71,7 @@ def test_list_shows_methods_and_the_state_of_their_records(call, monkeypatch):
 
 
 def test_run_computes_and_prints_the_chosen_cells(call):
-    code, out, _ = call(
-        "run", "toy", "--method", "svgd", "--method", "gpvi", "--seed", "1", "--profile", "paper"
-    )
+    code, out, _ = call("run", "toy", "--method", "svgd", "--method", "gpvi", "--seed", "1", "--profile", "paper")
     assert code == 0
     assert CALLS == [("svgd", 1), ("gpvi", 1)]
     assert out.splitlines()[0].startswith("svgd seed 1: error 0.11  accuracy 0.89  (")
@@ -121,9 +119,7 @@ def test_a_failed_run_names_its_cells_in_one_line(call, monkeypatch):
 def test_the_module_runs_as_a_command_without_a_traceback():
     root = Path(__file__).resolve().parents[1]
     command = [sys.executable, "-m", "gpvi_lib", "run", "bayesian-linear-regresion"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=root, timeout=120, env=dict(os.environ)
-    )
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=120, env=dict(os.environ))
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: unknown experiment 'bayesian-linear-regresion'; did you mean")

@@ -38,9 +38,7 @@ def test_nothing_else_lies_among_the_records():
     other_profiles = {path for path in found if path.relative_to(RESULTS).parts[0] in ("smoke", "quick")}
     known = {RESULTS / "scoreboard.csv", RESULTS / "README.md", *RECORDS, *arrays}
     assert found - other_profiles <= known
-    orphans = {
-        path for path in found if path.suffix == ".safetensors" and not path.with_suffix(".json").exists()
-    }
+    orphans = {path for path in found if path.suffix == ".safetensors" and not path.with_suffix(".json").exists()}
     assert not orphans
 
 

@@ -95,8 +95,11 @@ def test_order_of_the_samples_does_not_matter(normal, rng):
 @pytest.mark.parametrize(("coinciding", "apart"), [(2, 0), (7, 0), (6, 3)])
 def test_coinciding_points_stay_finite(rng, dtype, coinciding, apart):
     x = torch.cat([torch.full((coinciding, 2), 3.3), torch.randn(apart, 2, generator=rng)]).to(dtype)
-    for tensor in (*RBF()(x), *RBF()(x, x.clone()), SVGD()(x, torch.ones_like(x))[0]):
+    phi, _ = SVGD()(x, torch.ones_like(x))
+    for tensor in (*RBF()(x), *RBF()(x, x.clone()), phi):
         assert tensor.isfinite().all()
+    if not apart:  # k = 1 and no repulsion: they move as one point does
+        assert_close(phi, -torch.ones_like(x))
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 5), (5, 1), (1, 1)])

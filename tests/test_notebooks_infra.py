@@ -109,9 +109,7 @@ def test_the_kernel_is_this_python_in_the_notebooks_folder(books, monkeypatch, t
 
 def test_unknown_parameters_and_profiles_stop_before_anything_runs(books, tmp_path):
     path = make(books, "00-start", "open('ran', 'w')")
-    with pytest.raises(
-        UnknownName, match=r"unknown parameter of 00-start.ipynb 'sed'; did you mean 'seed'\?"
-    ):
+    with pytest.raises(UnknownName, match=r"unknown parameter of 00-start.ipynb 'sed'; did you mean 'seed'\?"):
         notebooks.execute(path, parameters={"sed": 1})
     with pytest.raises(UnknownName, match=r"unknown profile 'smok'; did you mean 'smoke'\?"):
         notebooks.execute(path, parameters={"profile": "smok"})
@@ -191,9 +189,7 @@ def test_normalise_strips_what_changes_and_keeps_the_rest(books):
     notebook.metadata.language_info = {"name": "python", "version": "3.11.7"}
     clean.metadata.language_info = {"name": "python"}
     for cell in notebook.cells:
-        cell.metadata.update(
-            papermill={"duration": 0.1}, execution={"iopub.execute_input": "now"}, collapsed=True
-        )
+        cell.metadata.update(papermill={"duration": 0.1}, execution={"iopub.execute_input": "now"}, collapsed=True)
         cell.metadata.setdefault("tags", [])
     pieces = [new_output("stream", name="stdout", text=text) for text in ("1", "2\n")]
     bar = new_output("display_data", {notebooks.WIDGET_VIEW: {}, "text/plain": "bar"})
@@ -221,9 +217,7 @@ def good(books):
     fig, axes = plt.subplots(figsize=(3, 2))
     axes.plot([0, 1], [1, 0])
     plotting.save_figure(fig, "00-start-line", "paper")
-    path = make(
-        books, "00-start", "%matplotlib inline\nsave_figure(fig, '00-start-line', profile)", "print(1)", ""
-    )
+    path = make(books, "00-start", "%matplotlib inline\nsave_figure(fig, '00-start-line', profile)", "print(1)", "")
     notebook = notebooks.read(path)
     for count, cell in enumerate(notebook.cells[1:-1], start=1):
         cell.execution_count = count

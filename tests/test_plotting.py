@@ -85,6 +85,21 @@ def test_the_profile_is_in_the_picture_once():
     assert [text.get_text() for text in fig.texts] == ["profile: paper"]
 
 
+@pytest.mark.parametrize("overflow", [False, True])
+def test_the_profile_is_below_everything_drawn(overflow, tmp_path):
+    """In the strip of pixels that the figure is longer by, even if something sticks out of the figure."""
+    fig = drawn()
+    if overflow:
+        fig.text(0.5, -0.4, "far below", va="top")
+    save_figure(fig, "00-test-figure", "quick")
+    with Image.open(tmp_path / "figures" / "quick" / "00-test-figure.png") as image:
+        pixels = np.asarray(image.convert("L"))
+    note, above = pixels[-30:], pixels[-36:-30]
+    assert note[:, -150:].min() < 160
+    assert note[:, :-150].min() == 255
+    assert above[:, :5].min() == 255
+
+
 @pytest.mark.parametrize("name", ["", "../escape", "Upper", "a b", "00/x", "-x"])
 def test_a_name_that_is_no_file_name_is_refused(name):
     with pytest.raises(GPVIError, match="figure name"):

@@ -1,0 +1,241 @@
+"""Data sets: fixed splits, no leak between known and unknown classes, and errors that say what to do."""
+
+import hashlib
+import struct
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gpvi_lib import data
+from gpvi_lib.errors import DataMissing, UnknownName
+from gpvi_lib.paths import repository
+
+
+@pytest.fixture(scope="module")
+def digits() -> data.ImageData:
+    return data.digits()
+
+
+def test_digits_are_split_by_class_and_always_the_same(digits):
+    assert (digits.train.shape, digits.test.shape) == ((1257, 8, 8), (540, 8, 8))
+    assert digits.train.dtype == digits.test.dtype == torch.uint8
+    counts = [torch.bincount(labels, minlength=10) for labels in (digits.train_labels, digits.test_labels)]
+    fraction = counts[1] / (counts[0] + counts[1])
+    # Each class has about 180 images; its share of the test set can be off 0.3 by one image.
+    assert_close(fraction, torch.full((10,), 0.3), rtol=0, atol=1 / 170)
+    again = data.digits()
+    for name in ("train", "train_labels", "test", "test_labels"):
+        assert torch.equal(getattr(again, name), getattr(digits, name))
+    assert digest(digits) == "3e2468513bf6216f"
+
+
+def digest(images: data.ImageData) -> str:
+    """Changes with any pixel, label or place in the split: results of different splits are not comparable."""
+    parts = (images.train, images.train_labels, images.test, images.test_labels)
+    return hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
+
+
+def test_digits_keep_all_images_and_their_contrast(digits):
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    expected = sorted(
+        (label, image.astype(int).tobytes()) for label, image in zip(bunch.target, bunch.images, strict=True)
+    )
+    images, labels = torch.cat([digits.train, digits.test]), torch.cat([digits.train_labels, digits.test_labels])
+    sixteenths = (images.double() / 255 * 16).round().long().numpy()
+    assert sorted((label, image.tobytes()) for label, image in zip(labels.numpy(), sixteenths, strict=True)) == expected
+    assert (images.min(), images.max()) == (0, 255)
+
+
+def toy_images() -> data.ImageData:
+    """Every class thrice in training and twice in test; the class is in the first pixel, so it can be traced."""
+    train_labels, test_labels = torch.arange(10).repeat(3), torch.arange(10).repeat(2)
+    rng = torch.Generator().manual_seed(0)
+
+    def draw(labels):
+        images = torch.randint(20, 256, (len(labels), 4, 4), generator=rng, dtype=torch.uint8)
+        images[:, 0, 0] = labels
+        return images
+
+    return data.ImageData(draw(train_labels), train_labels, draw(test_labels), test_labels)
+
+
+def test_unknown_classes_are_nowhere_in_training():
+    images = toy_images()
+    split = data.open_category(images)
+    pixels = images.train[images.train_labels <= 5].double()
+    mean, std = pixels.mean(), pixels.std()
+
+    def traced(inputs):
+        return (inputs[:, 0, 0, 0] * std + mean).round().long()
+
+    assert torch.equal(traced(split.inputs), split.labels)
+    assert torch.equal(traced(split.test_inputs), split.test_labels)
+    assert torch.equal(traced(split.unknown_inputs), split.unknown_labels)
+    for labels, expected in (
+        (split.labels, range(6)),
+        (split.test_labels, range(6)),
+        (split.unknown_labels, range(6, 10)),
+    ):
+        assert sorted(set(labels.tolist())) == list(expected)
+    assert (len(split.labels), len(split.test_labels), len(split.unknown_labels)) == (18, 12, 8)
+    assert torch.equal(split.unknown_images, images.test[images.test_labels > 5])
+
+
+def test_inputs_are_standardised_by_the_known_training_images_alone():
+    images = toy_images()
+    split = data.open_category(images)
+    assert split.inputs.shape == (18, 1, 4, 4)
+    assert split.inputs.dtype == torch.float32
+    # float32 sums of 288 numbers of size 1: 288 eps = 3e-5
+    assert_close(split.inputs.mean().item(), 0.0, rtol=0, atol=3e-5)
+    assert_close(split.inputs.std().item(), 1.0, rtol=0, atol=3e-5)
+    images.train[images.train_labels > 5] = 0
+    images.test[:] = 255
+    changed = data.open_category(images)
+    assert torch.equal(changed.inputs, split.inputs)
+    assert len(changed.test_inputs.unique()) == 1
+
+
+def test_the_digits_of_the_experiment(digits):
+    split = data.open_category(digits)
+    assert (len(split.inputs), len(split.test_inputs), len(split.unknown_inputs)) == (757, 326, 214)
+    assert len(split.labels) == len(split.inputs)
+
+
+# MNIST on disk
+
+
+def write_mnist(root, num_train=7, num_test=5) -> dict[str, str]:
+    """Small files of MNIST's format below `root`, and their digests."""
+    folder = root / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    digests = {}
+    for part, number in (("train", num_train), ("t10k", num_test)):
+        images = struct.pack(">iiii", 2051, number, 28, 28) + bytes(i % 251 for i in range(number * 28 * 28))
+        labels = struct.pack(">ii", 2049, number) + bytes(i % 10 for i in range(number))
+        for kind, content in (("images-idx3", images), ("labels-idx1", labels)):
+            (folder / f"{part}-{kind}-ubyte").write_bytes(content)
+            digests[f"{part}-{kind}-ubyte"] = hashlib.sha256(content).hexdigest()
+    return digests
+
+
+@pytest.fixture
+def fake_mnist(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "MNIST_FILES", write_mnist(tmp_path))
+    monkeypatch.setenv("GPVI_DATA", str(tmp_path))
+    return tmp_path / "MNIST" / "raw"
+
+
+def test_mnist_is_read_from_the_data_folder(fake_mnist):
+    images = data.load("mnist")
+    assert data.mnist_available()
+    assert (images.train.shape, images.test.shape) == ((7, 28, 28), (5, 28, 28))
+    assert images.train_labels.tolist() == list(range(7))
+    assert images.train.flatten()[:300].tolist() == [i % 251 for i in range(300)]
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def alter(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", data.MNIST_FILES)
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "is missing: run `python -m gpvi_lib data mnist`"),
+        (truncate, "is truncated or altered .*: delete it and run `python -m gpvi_lib data mnist`"),
+        (alter, "is truncated or altered .*: delete it and"),
+        (lambda path: path.write_bytes(b""), "is truncated or altered .*: delete it and"),
+    ],
+    ids=["missing", "truncated", "altered", "empty"],
+)
+def test_a_damaged_mnist_names_the_file_and_the_remedy(fake_mnist, name, damage, message):
+    damage(fake_mnist / name)
+    with pytest.raises(DataMissing, match=f"{name} {message}.*GPVI_DATA"):
+        data.mnist()
+    assert data.mnist_available() is (fake_mnist / name).exists()
+
+
+@pytest.fixture
+def downloads(monkeypatch):
+    """What would have been downloaded."""
+    from torchvision import datasets
+
+    seen = []
+
+    class Recorder:
+        def __init__(self, root, train=True, download=False):
+            if download:
+                seen.append(root)
+
+    monkeypatch.setattr(datasets, "MNIST", Recorder)
+    return seen
+
+
+def test_nothing_is_downloaded_unless_asked(downloads, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPVI_DATA", str(tmp_path))
+    with pytest.raises(DataMissing):
+        data.load("mnist")
+    assert not data.mnist_available()
+    assert (downloads, list(tmp_path.iterdir())) == ([], [])
+    data.download("mnist")
+    assert downloads == [tmp_path]
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar10", ""])
+def test_only_known_sets_can_be_downloaded(downloads, name):
+    with pytest.raises(UnknownName, match="downloadable data set .*mnist"):
+        data.download(name)
+    assert downloads == []
+
+
+@pytest.mark.parametrize("name", ["minst", "cifar10", ""])
+def test_an_unknown_set_is_an_error_that_lists_the_known(name):
+    with pytest.raises(UnknownName, match="valid: digits, mnist"):
+        data.load(name)
+
+
+def test_the_real_mnist():
+    if not data.mnist_available():
+        pytest.skip(f"MNIST is not below {data.data_root()}; `python -m gpvi_lib data mnist` gets it")
+    images = data.mnist()
+    assert (images.train.shape, images.test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
+    assert torch.bincount(images.test_labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    split = data.open_category(images)
+    assert (len(split.inputs), len(split.test_inputs), len(split.unknown_inputs)) == (36_017, 6_031, 3_969)
+
+
+# Lazy imports
+
+BLOCKED = (
+    "jupyter jupyterlab papermill nbformat pandas sklearn torchmetrics matplotlib seaborn typer pooch torchvision arviz"
+)
+IMPORT = f"""
+import sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {BLOCKED.split()}:
+            raise ModuleNotFoundError(f"{{name}} is blocked", name=name)
+
+sys.meta_path.insert(0, Block())
+import gpvi_lib
+print(len([getattr(gpvi_lib, name) for name in gpvi_lib.__all__]))
+"""
+
+
+def test_the_library_imports_without_anything_of_notebooks_plots_and_data():
+    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=120, cwd=repository())
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 30

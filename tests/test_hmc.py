@@ -1,0 +1,162 @@
+"""Hamiltonian Monte Carlo: moments within Monte Carlo error, and the three properties of leapfrog."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gpvi_lib.hmc import hmc, leapfrog, value_and_score
+from gpvi_lib.targets import Gaussian
+
+MEAN = torch.tensor([1.0, -2.0], dtype=torch.float64)
+COVARIANCE = torch.tensor([[1.0, 0.9], [0.9, 1.5]], dtype=torch.float64)
+
+
+def quartic(x):
+    """A density without symmetry between coordinates and with a Hessian that changes."""
+    return -(x**4).sum(-1) / 4 + 0.5 * x[:, 0] * x[:, 1] + x[:, 2] - 0.1 * x[:, 0].pow(2) * x[:, 2].pow(2)
+
+
+def run(log_prob, initial, **arguments):
+    rng = torch.Generator().manual_seed(0)
+    arguments = {"step_size": 0.3, "num_leapfrog": 5, "num_steps": 40, "burn_in": 0, "rng": rng} | arguments
+    return hmc(log_prob, initial, progress=False, **arguments)
+
+
+def move(x, momentum, step_size, num_steps):
+    _, gradient = value_and_score(quartic, x)
+    return leapfrog(quartic, x, momentum, gradient, step_size=step_size, num_steps=num_steps)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # arviz announces its next version when imported
+@pytest.mark.parametrize(("step_size", "num_leapfrog"), [(0.35, 6), (0.9, 3)])
+def test_moments_of_a_correlated_gaussian(step_size, num_leapfrog, normal):
+    """The large step rejects a lot; without rejections it would nearly triple the smaller of the two variances."""
+    import arviz
+
+    target, initial = Gaussian(MEAN, COVARIANCE), MEAN + normal(40, 2)
+    result = run(target.log_prob, initial, step_size=step_size, num_leapfrog=num_leapfrog, num_steps=250, burn_in=50)
+    centred = result.samples - MEAN
+    products = (centred[..., :, None] * centred[..., None, :]).flatten(2)
+    for draws, truth in ((centred, torch.zeros(2)), (products, COVARIANCE.flatten())):
+        for i, expected in enumerate(truth):
+            # The standard error of a mean of correlated draws: deviation / sqrt(effective sample size).
+            effective = float(arviz.ess(draws[..., i].mT.numpy()))
+            assert effective > 1000
+            assert abs(draws[..., i].mean() - expected) < 4 * draws[..., i].std() / effective**0.5
+    assert 0.3 < result.acceptance.mean() < 0.99
+
+
+def test_leapfrog_is_reversible(normal):
+    x, momentum = normal(4, 3), normal(4, 3)
+    end, end_momentum, value, gradient = move(x, momentum, 0.1, 20)
+    back, back_momentum, _, _ = move(end, -end_momentum, 0.1, 20)
+    assert (end - x).norm() > 1
+    assert_close(back, x, rtol=0, atol=1e-10)
+    assert_close(-back_momentum, momentum, rtol=0, atol=1e-10)
+    assert_close((value, gradient), value_and_score(quartic, end))
+
+
+def test_leapfrog_preserves_volume(normal):
+    """The determinant of the numerical Jacobian of (x, m) -> (x', m') is 1."""
+    start, t = normal(1, 6), 1e-3
+
+    def end(state):
+        return torch.cat(move(state[:, :3], state[:, 3:], 0.1, 7)[:2], dim=1)
+
+    # Fourth-order differences: truncation about t⁴ = 1e-12 times fifth derivatives, rounding 1e-16 / t = 1e-13.
+    stencil = {-2 * t: 1, -t: -8, t: 8, 2 * t: -1}
+    identity = torch.eye(6, dtype=torch.float64)
+    columns = [sum(w * end(start + s * e) for s, w in stencil.items()) / (12 * t) for e in identity]
+    jacobian = torch.cat(columns).mT
+    assert (jacobian - identity).norm() > 0.1
+    assert_close(torch.linalg.det(jacobian).abs().item(), 1.0, rtol=0, atol=1e-8)
+
+
+def test_energy_error_is_of_second_order(normal):
+    x, momentum = 0.5 * normal(20, 3), normal(20, 3)
+    start = quartic(x) - momentum.square().sum(-1) / 2
+    errors = []
+    for refinement in (1, 2, 4):
+        _, end_momentum, value, _ = move(x, momentum, 0.05 / refinement, 20 * refinement)
+        errors.append((value - end_momentum.square().sum(-1) / 2 - start).norm())
+    # Halving ε at constant time divides the error by 4, but for terms of order ε² = 0.0025 times derivatives.
+    for coarse, fine in itertools.pairwise(errors):
+        assert coarse / fine == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.parametrize("step_size", [0.01, 0.5, 3.0])
+def test_acceptance_is_a_fraction_and_falls_with_the_step(step_size, normal):
+    result = run(quartic, 0.5 * normal(5, 3), step_size=step_size)
+    assert result.acceptance.shape == result.energy_error.shape == (5,)
+    assert bool(((result.acceptance >= 0) & (result.acceptance <= 1)).all())
+    if step_size == 0.01:  # ΔH is about ε² = 1e-4: 200 proposals are accepted but for a chance of 2 %
+        assert result.acceptance.mean() > 0.99
+        assert result.energy_error.max() < 1e-3
+    if step_size == 3.0:
+        assert result.acceptance.mean() < 0.1
+
+
+def test_a_rejected_chain_stays_and_an_accepted_one_moves(normal):
+    result = run(quartic, 0.5 * normal(6, 3), step_size=0.6)
+    moved = (result.samples[1:] != result.samples[:-1]).any(-1)
+    assert 0 < moved.double().mean() < 1
+    first = result.acceptance * 40 - moved.sum(0)  # the start is not kept, so the first proposal is not seen to move
+    assert_close(first, (first > 0.5).double())
+
+
+@pytest.mark.parametrize("outside", [-math.inf, math.nan, math.inf])
+def test_a_density_that_is_not_finite_is_never_accepted(outside):
+    def half_line(x):
+        return torch.where(x[:, 0] > 0, -0.5 * x.square().sum(-1), outside)
+
+    result = run(half_line, torch.ones(8, 2), step_size=0.5, num_steps=200)
+    assert bool((result.samples[..., 0] > 0).all())
+    assert 0.1 < result.acceptance.mean() < 1
+
+
+def test_draws_are_thinned_after_the_burn_in():
+    plain, thinned = (
+        run(quartic, torch.zeros(2, 3), num_steps=21, burn_in=b, thin=t).samples for b, t in ((0, 1), (5, 3))
+    )
+    assert torch.equal(thinned, plain[5:][2::3])
+    assert len(thinned) == 5
+
+
+def test_chains_and_starting_points_are_independent_of_torchs_seed_and_of_each_other(normal):
+    initial, results = normal(3, 3), []
+    kept = initial.clone()
+    for torch_seed in (1, 2):
+        torch.manual_seed(torch_seed)
+        results.append(run(quartic, initial).samples)
+    assert torch.equal(*results)
+    assert torch.equal(initial, kept)
+    other = run(quartic, torch.cat([initial[:2], initial[2:] + 0.1])).samples
+    assert torch.equal(other[:, :2], results[0][:, :2])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"num_steps": 10, "burn_in": 10},
+        {"num_steps": 10, "burn_in": -1},
+        {"num_steps": 10, "burn_in": 6, "thin": 5},
+        {"thin": 0},
+        {"thin": -1},
+        {"num_leapfrog": 0},
+        {"step_size": 0.0},
+        {"step_size": -0.1},
+    ],
+)
+def test_impossible_counts_are_refused(arguments):
+    (name, value) = list(arguments.items())[-1]
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        run(quartic, torch.zeros(2, 3), **arguments)
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf, math.inf])
+def test_a_start_without_density_is_refused(bad):
+    with pytest.raises(ValueError, match="not finite at some chain's starting point"):
+        run(lambda x: torch.where(x[:, 0] > 0, x.sum(-1), bad), torch.tensor([[1.0], [-1.0]]))

@@ -1,0 +1,116 @@
+"""Metrics against hand-computed cases and naive loops."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gpvi_lib import metrics
+
+
+def naive_ece(probabilities, labels, bins=15):
+    """Bins (l / M, (l + 1) / M], the last including 1."""
+    confidence, predicted = probabilities.max(-1)
+    correct, total = (predicted == labels).double(), 0.0
+    for lower in range(bins):
+        inside = (confidence > lower / bins) & (confidence <= (lower + 1) / bins)
+        if inside.any():
+            gap = (correct[inside].mean() - confidence[inside].double().mean()).abs()
+            total += float(inside.double().mean() * gap)
+    return total
+
+
+@pytest.mark.parametrize("classes", [2, 6])
+@pytest.mark.parametrize("sharpness", [0.3, 3.0])
+def test_calibration_error_is_the_naive_loop(normal, rng, classes, sharpness):
+    probabilities = (sharpness * normal(400, classes)).softmax(-1)
+    labels = torch.randint(classes, (400,), generator=rng)
+    # A confidence is a float32 number in torchmetrics: eps = 1.2e-7 times 400 summands at most.
+    assert metrics.expected_calibration_error(probabilities, labels) == pytest.approx(
+        naive_ece(probabilities, labels), abs=5e-5
+    )
+
+
+def test_calibration_error_of_hand_computed_cases():
+    probabilities = torch.tensor([[0.8, 0.2], [0.8, 0.2], [0.1, 0.9], [0.45, 0.55]])
+    # One of two right at 0.8: |0.5 - 0.8| · 2/4. Right at 0.9: 0.1 / 4. Wrong at 0.55: 0.55 / 4.
+    expected = 0.3 * 0.5 + 0.1 / 4 + 0.55 / 4
+    assert metrics.expected_calibration_error(probabilities, torch.tensor([0, 1, 1, 0])) == pytest.approx(expected)
+    certain = torch.eye(3)
+    assert metrics.expected_calibration_error(certain, torch.arange(3)) == 0
+    assert metrics.expected_calibration_error(certain, torch.tensor([1, 2, 0])) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "expected"),
+    [
+        ([0.1, 0.2], [0.3, 0.4], 1.0),
+        ([0.3, 0.4], [0.1, 0.2], 0.0),
+        ([0.1, 0.4, 0.35], [0.8, 0.3], 4 / 6),  # 0.8 beats all three, 0.3 only 0.1
+        ([0.5, 0.5], [0.5], 0.5),  # ties count one half
+        ([0.1, 0.5], [0.5], 0.75),
+    ],
+)
+def test_auroc_counts_pairs_in_the_right_order(known, unknown, expected):
+    assert metrics.auroc(torch.tensor(known), torch.tensor(unknown)) == pytest.approx(expected)
+
+
+def test_auroc_is_that_of_all_pairs(normal):
+    known, unknown = normal(60), normal(40) + 0.7
+    pairs = (unknown[:, None] > known).double().mean()
+    assert metrics.auroc(known, unknown) == pytest.approx(float(pairs))
+
+
+def test_relative_error_is_relative_to_the_truth():
+    estimate, truth = torch.tensor([[1.0, 2.0], [2.0, 5.0]]), torch.tensor([[1.0, 2.0], [2.0, 4.0]])
+    assert metrics.relative_error(estimate, truth) == pytest.approx(1 / 5)
+    assert metrics.relative_error(torch.zeros(2), torch.tensor([3.0, 4.0])) == 1  # deep ensembles in Table 2
+    assert isinstance(metrics.relative_error(estimate.requires_grad_(), truth), float)
+
+
+def naive_predictions(logits):
+    n, b, c = logits.shape
+    return [
+        [[math.exp(logits[i, j, y]) / sum(math.exp(v) for v in logits[i, j]) for y in range(c)] for j in range(b)]
+        for i in range(n)
+    ]
+
+
+def test_predictive_measures_are_the_naive_formulas(normal):
+    logits = normal(4, 5, 3)
+    outputs = naive_predictions(logits)
+    for j in range(5):
+        mean = [sum(outputs[i][j][y] for i in range(4)) / 4 for y in range(3)]
+        entropy = -sum(p * math.log(p) for p in mean)
+        variance = sum(sum((outputs[i][j][y] - mean[y]) ** 2 for i in range(4)) / 4 for y in range(3))
+        assert metrics.predictive(logits)[j].tolist() == pytest.approx(mean)
+        assert float(metrics.predictive_entropy(logits)[j]) == pytest.approx(entropy)
+        assert float(metrics.predictive_variance(logits)[j]) == pytest.approx(variance)
+
+
+def test_certain_predictions_have_neither_entropy_nor_variance():
+    logits = torch.tensor([[[1e4, 0.0, 0.0]], [[1e4, 0.0, 0.0]]])  # softmax 1, 0, 0: 0 log 0 is 0
+    assert metrics.predictive_entropy(logits).item() == 0
+    assert metrics.predictive_variance(logits).item() == 0
+
+
+def test_accuracy_counts_the_most_probable_class():
+    probabilities = torch.tensor([[0.6, 0.4], [0.3, 0.7], [0.9, 0.1]])
+    assert metrics.accuracy(probabilities, torch.tensor([0, 0, 0])) == pytest.approx(2 / 3)
+
+
+def test_open_category_metrics_are_those_of_its_parts(normal, rng):
+    known, unknown, labels = 2 * normal(3, 50, 6), normal(3, 20, 6), torch.randint(6, (50,), generator=rng)
+    result = metrics.open_category_metrics(known, labels, unknown)
+    probabilities = known.softmax(-1).mean(0)
+    entropies = [torch.special.entr(x.softmax(-1).mean(0)).sum(-1) for x in (known, unknown)]
+    variances = [x.softmax(-1).var(0, unbiased=False).sum(-1) for x in (known, unknown)]
+    expected = {
+        "accuracy_percent": 100 * float((probabilities.argmax(-1) == labels).double().mean()),
+        "auroc": float((variances[1][:, None] > variances[0]).double().mean()),
+        "auroc_entropy": float((entropies[1][:, None] > entropies[0]).double().mean()),
+        "ece": naive_ece(probabilities, labels),
+    }
+    assert result == pytest.approx(expected, abs=5e-5)
+    assert_close(result["auroc"], expected["auroc"])

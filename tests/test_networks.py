@@ -1,0 +1,100 @@
+"""Networks as functions of one flat weight vector."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.testing import assert_close
+
+from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
+
+NETWORKS = {
+    "mlp": (lambda: mlp([8, 5, 3]), (2, 4)),
+    "linear": (lambda: mlp([8, 3]), (8,)),
+    "lenet5": (lambda: lenet5(3), (1, 28, 28)),
+    "cifar": (lambda: cifar_cnn(3), (3, 32, 32)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_all_networks_at_once_are_the_networks_one_by_one(name, rng):
+    make, shape = NETWORKS[name]
+    module, flat = make(), FlatModule(make())
+    w, inputs = 0.1 * torch.randn(3, flat.dim, generator=rng), torch.randn(4, *shape, generator=rng)
+    outputs = flat(w, inputs)
+    assert outputs.shape == (3, 4, 3)
+    for weights, output in zip(w, outputs, strict=True):
+        parameters, start = {}, 0
+        for key, p in module.named_parameters():
+            parameters[key] = weights[start : start + p.numel()].view(p.shape)
+            start += p.numel()
+        # float32, and batched convolutions may sum some hundred products in another order
+        assert_close(output, functional_call(module, parameters, (inputs,)), rtol=1e-4, atol=1e-5)
+    assert start == flat.dim
+
+
+def test_networks_do_not_share_gradients(rng):
+    flat = FlatModule(mlp([2, 3, 2]))
+    w, inputs = torch.randn(3, flat.dim, generator=rng, requires_grad=True), torch.randn(4, 2, generator=rng)
+    (gradient,) = torch.autograd.grad(flat(w, inputs)[1].sum(), w)
+    assert bool((gradient[[0, 2]] == 0).all())
+    assert bool((gradient[1] != 0).any())
+
+
+def test_unflatten_gives_every_parameter_with_leading_axes(rng):
+    flat = FlatModule(nn.Linear(3, 2))
+    w = torch.arange(8.0)
+    assert_close(flat.unflatten(w), {"weight": torch.tensor([[0.0, 1, 2], [3, 4, 5]]), "bias": torch.tensor([6.0, 7])})
+    assert flat.unflatten(w.expand(5, 4, 8))["weight"].shape == (5, 4, 2, 3)
+
+
+def test_the_template_keeps_its_own_weights(rng):
+    module = mlp([2, 3, 2])
+    before, inputs = copy.deepcopy(module.state_dict()), torch.randn(4, 2, generator=rng)
+    output = module(inputs)
+    flat = FlatModule(module)
+    flat(torch.randn(2, flat.dim, generator=rng), inputs)
+    assert all(p.device.type == "cpu" for p in module.parameters())
+    assert_close(module.state_dict(), before, rtol=0, atol=0)
+    assert torch.equal(module(inputs), output)
+
+
+def test_modules_with_buffers_are_refused():
+    with pytest.raises(ValueError, match="buffers are not supported .*1.running_mean.*: remove batch norm"):
+        FlatModule(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (lenet5(10), 61_706),
+        (lenet5(6), 61_706 - 4 * 85),
+        (mlp([64, 64, 64, 6]), 65 * 64 + 65 * 64 + 65 * 6),
+        # 3 x 3 kernels and biases, then 64 · 4 · 4 features
+        (cifar_cnn(10), 32 * 28 + 64 * (9 * 32 + 1) + 64 * (9 * 64 + 1) + 128 * 1025 + 10 * 129),
+    ],
+)
+def test_number_of_weights(module, expected):
+    assert FlatModule(module).dim == expected
+
+
+def test_fan_in_scale_is_that_of_the_layer():
+    expected = {"0.weight": 9, "0.bias": 9, "2.weight": 32, "2.bias": 32, "3.weight": 5}
+    flat = FlatModule(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(32, 5), nn.Linear(5, 3, bias=False)))
+    scales = flat.unflatten(flat.fan_in_scale(torch.float64))
+    assert scales.keys() == expected.keys()
+    for name, fan_in in expected.items():
+        assert_close(scales[name], torch.full_like(scales[name], fan_in**-0.5))
+    assert flat.fan_in_scale().dtype == torch.float32
+
+
+def test_fan_in_scale_keeps_activations_of_one_size(rng):
+    """With weights N(0, 1 / fan-in), linear layers pass on the mean square of their inputs, plus that of the bias."""
+    flat = FlatModule(mlp([50, 4]))
+    w = flat.fan_in_scale() * torch.randn(4000, flat.dim, generator=rng)
+    inputs = torch.randn(1, 50, generator=rng)
+    expected = (inputs.square().sum() + 1) / 50
+    # 16,000 independent squares of normals: relative standard error sqrt(2 / 16,000)
+    assert flat(w, inputs).square().mean() == pytest.approx(float(expected), rel=5 * (2 / 16_000) ** 0.5)
