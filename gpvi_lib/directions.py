@@ -5,12 +5,13 @@ A direction is called as ``direction(x, score, rng) -> (φ, info)`` with points 
 divergence with respect to the points. The same directions serve free particles and generators.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib.auxiliary import TrainsNetwork
 from gpvi_lib.kernels import RBF, kernel_gradient_sum
 from gpvi_lib.samplers import mlp_from_rng, standard_normal
 
@@ -70,7 +71,7 @@ class GFSF(Direction):
 
 
 @dataclass
-class SteinCritic(Direction):
+class SteinCritic(TrainsNetwork, Direction):
     r"""The Stein critic of the Fisher neural sampler (Hu et al. 2018), the "KSD" of the paper's tables.
 
     A network ``c`` minimises ``E_q[-c·∇log p - tr ∇c] + w E_q||c||^2``; by Stein's identity the minimiser is
@@ -88,17 +89,6 @@ class SteinCritic(Direction):
     lr: float = 1e-3
     l2_weight: float = 10.0
     updates: int = 2
-    network: torch.nn.Module | None = field(default=None, init=False)
-    _loaded: dict | None = field(default=None, init=False)
-
-    def _build(self, x: Tensor, rng: torch.Generator) -> None:
-        dim = x.shape[1]
-        self.network = mlp_from_rng([dim, *self.hidden, dim], rng, x.dtype, x.device)
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.lr)
-        if self._loaded is not None:
-            self.network.load_state_dict(self._loaded["network"])
-            self.optimizer.load_state_dict(self._loaded["optimizer"])
-            self._loaded = None
 
     def _loss(self, x: Tensor, score: Tensor, rng: torch.Generator) -> Tensor:
         x = x.detach().requires_grad_(True)
@@ -109,22 +99,11 @@ class SteinCritic(Direction):
         return (stein + self.l2_weight * c.square().sum(-1)).mean()
 
     def __call__(self, x, score, rng):
-        if self.network is None:
-            self._build(x, rng)
+        widths = [x.shape[1], *self.hidden, x.shape[1]]
+        self._ensure_network(lambda rng: mlp_from_rng(widths, rng, x.dtype, x.device), self.lr, rng)
         with torch.enable_grad():
             for _ in range(self.updates):
                 loss = self._loss(x, score, rng)
-                self.optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                self.optimizer.step()
+                self._descend(loss)
         with torch.no_grad():
             return -2 * self.l2_weight * self.network(x), {"critic_loss": loss.detach()}
-
-    def state_dict(self) -> dict:
-        if self.network is None:
-            return {}
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state_dict(self, state: dict) -> None:
-        # The network's size is known at the first call only; keep the state until then.
-        self.network, self._loaded = None, state or None

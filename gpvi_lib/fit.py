@@ -155,7 +155,7 @@ def fit(
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
     else:
-        _check_start(sampler, target)
+        _check_start(sampler, target, batch_size)
         _call(callback, state)
     check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
     saved = time.monotonic()
@@ -175,6 +175,7 @@ def fit(
             if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
                 state.save(checkpoint)
                 saved = time.monotonic()
+    _check_parameters(sampler, label, steps)
     return state.result
 
 
@@ -187,11 +188,11 @@ def _step(state: _Training, target: Target) -> Tensor:
     return loss.detach()
 
 
-def _check_start(sampler: Sampler, target: Target) -> None:
-    """Look at the target once where the sampler starts, with randomness of its own."""
+def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> None:
+    """Look at the target once where the sampler starts, on as many data as a step uses."""
     device = next(sampler.parameters()).device
     probe = sampler.sample(None if isinstance(sampler, Particles) else 2, torch.Generator(device).manual_seed(0))
-    check_finite(target, probe)
+    check_finite(target, probe, None if batch_size is None else torch.arange(batch_size, device=device))
 
 
 def _check_loss(loss: Tensor, label: str, step: int) -> None:
@@ -201,6 +202,15 @@ def _check_loss(loss: Tensor, label: str, step: int) -> None:
         )
 
 
+def _check_parameters(sampler: Sampler, label: str, step: int) -> None:
+    """A last update can spoil parameters whose loss was still finite."""
+    for name, parameter in sampler.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise DivergedError(f"{label}: {name} is not finite after step {step}; lower the learning rate")
+
+
 def _call(callback: Callback | None, state: _Training) -> None:
     if callback is not None:
-        state.result.history.append({"step": state.step, **callback(state.step, state.sampler)})
+        values = callback(state.step, state.sampler)
+        # Plain numbers only: a checkpoint must be readable without unpickling anything else.
+        state.result.history.append({"step": state.step} | {key: float(value) for key, value in values.items()})

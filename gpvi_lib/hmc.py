@@ -86,8 +86,12 @@ def hmc(
         thin: keep every ``thin``-th state after the burn-in.
 
     Raises:
-        ValueError: if the counts leave no draw, or a chain starts where the density is not finite.
+        ValueError: if a setting is not positive, if the counts leave no draw, or if a chain starts where the
+            density is not finite.
     """
+    for name, value in (("thin", thin), ("num_leapfrog", num_leapfrog), ("step_size", step_size)):
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
     if not 0 <= burn_in <= num_steps - thin:
         raise ValueError(f"burn_in = {burn_in} and thin = {thin} leave no draw of num_steps = {num_steps}")
     x = initial.detach().clone()
@@ -124,4 +128,4 @@ def _energy(value: Tensor, momentum: Tensor) -> Float[Tensor, " c"]:
 def _metropolis(energy_error: Float[Tensor, " c"], rng: torch.Generator) -> Bool[Tensor, " c"]:
     """Accept with probability ``min(1, exp(-ΔH))``; an energy that is not finite is always rejected."""
     uniform = torch.rand(energy_error.shape, generator=rng, dtype=energy_error.dtype, device=energy_error.device)
-    return torch.log(uniform) < -energy_error
+    return (torch.log(uniform) < -energy_error) & torch.isfinite(energy_error)

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpvi_lib import linalg
+from gpvi_lib.auxiliary import TrainsNetwork
 from gpvi_lib.kernels import kernel_gradient_sum
 from gpvi_lib.samplers import Linearization, _linear, mlp_from_rng
 
@@ -119,7 +120,7 @@ class HelperNetwork(nn.Module):
 
 
 @dataclass
-class HelperInverse(InverseJacobian):
+class HelperInverse(TrainsNetwork, InverseJacobian):
     """The paper's helper network: trained by Adam on eq. 10, then queried on the same ``z'`` and ``∇k``.
 
     Attributes:
@@ -132,44 +133,20 @@ class HelperInverse(InverseJacobian):
     num_layers: int = 3
     lr: float = 1e-4
     updates: int = 1
-    network: HelperNetwork | None = field(default=None, init=False)
-    _loaded: dict | None = field(default=None, init=False)
-
-    def _build(self, linearization: Linearization, rng: torch.Generator) -> None:
-        out = linearization.output_weight
-        self.network = HelperNetwork(
-            linearization.noise_dim, out.shape[0], self.width, self.num_layers, rng, out.dtype, out.device
-        )
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.lr)
-        if self._loaded is not None:
-            self.network.load_state_dict(self._loaded["network"])
-            self.optimizer.load_state_dict(self._loaded["optimizer"])
-            self._loaded = None
 
     def __call__(self, linearization, source, query, weight, rng):
-        if self.network is None:
-            self._build(linearization, rng)
-        head = source[:, : linearization.noise_dim]
-        gradients = kernel_gradients(source, query, weight)
+        out, k = linearization.output_weight, linearization.noise_dim
+        sizes = (k, out.shape[0], self.width, self.num_layers)
+        self._ensure_network(lambda rng: HelperNetwork(*sizes, rng, out.dtype, out.device), self.lr, rng)
+        head, gradients = source[:, :k], kernel_gradients(source, query, weight)
         with torch.enable_grad():
             for _ in range(self.updates):
                 residual = linearization.vjp(self.network(head, gradients)) - gradients
-                self.optimizer.zero_grad(set_to_none=True)
-                residual.square().sum(-1).mean().backward()
-                self.optimizer.step()
+                self._descend(residual.square().sum(-1).mean())
         # Of the last training pass, so that the diagnostic costs nothing: one update staler than the answer.
         info = {"residual": residual.detach().norm() / gradients.norm()}
         with torch.no_grad():
             return self.network(head, gradients).sum(0), info
-
-    def state_dict(self) -> dict:
-        if self.network is None:
-            return {}
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state_dict(self, state: dict) -> None:
-        # The network's sizes are known at the first call only; keep the state until then.
-        self.network, self._loaded = None, state or None
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,9 @@ class RBF:
         squared = squared_distances(x, x if same else y)
         h = self.bandwidth
         if isinstance(h, str):
-            # Coinciding samples would give h = 0 and NaN; the smallest positive h keeps K finite.
-            h = median_bandwidth(squared, h, same=same).clamp_min(torch.finfo(x.dtype).tiny)
+            h = median_bandwidth(squared, h, same=same)
+            # Samples that coincide have no scale of their own: any h > 0 gives k = 1 among them.
+            h = torch.where(h > 0, h, torch.ones_like(h))
         k = torch.exp(-squared / h)
         return k, k * (-2 / h)
 
@@ -93,4 +94,5 @@ def kernel_gradient_sum(
     weight: Float[Tensor, "n m"], x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]
 ) -> Float[Tensor, "m d"]:
     """``sum_i W_ij (x_i - y_j)`` for every ``j``: the summed kernel gradient, by matrix products."""
-    return weight.mT @ x - weight.sum(0)[:, None] * y
+    centre = y.mean(0)  # differences do not see it, float32 far from the origin does
+    return weight.mT @ (x - centre) - weight.sum(0)[:, None] * (y - centre)

@@ -1,5 +1,6 @@
 """Networks as functions of one flat weight vector, and the architectures of the paper."""
 
+import copy
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,7 +28,7 @@ class FlatModule:
         buffers = [name for name, _ in module.named_buffers()]
         if buffers:
             raise ValueError(f"modules with buffers are not supported ({', '.join(buffers)}): remove batch norm")
-        self._module = module.to("meta")
+        self._module = copy.deepcopy(module).to("meta")
         self._shapes = {name: p.shape for name, p in module.named_parameters()}
         self._sizes = [math.prod(shape) for shape in self._shapes.values()]
         self.dim = sum(self._sizes)

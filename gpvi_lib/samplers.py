@@ -128,6 +128,8 @@ class Generator(Sampler):
         self.hidden = nn.ModuleList(_linear(i, o, rng, dtype, device) for i, o in pairwise(widths))
         self.output = _linear(widths[-1], dim, rng, dtype, device)
         if output_scale is not None:
+            if output_scale.shape != (dim,):
+                raise ValueError(f"output_scale must have shape ({dim},), got {tuple(output_scale.shape)}")
             with torch.no_grad():
                 self.output.weight.mul_(output_scale[:, None])
                 self.output.bias.copy_(output_scale * standard_normal((dim,), rng, self.output.bias))
@@ -154,6 +156,8 @@ class Generator(Sampler):
 
     def noise(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """Draw z ~ N(0, I_d), ``(n, d)``."""
+        if num_samples is None:
+            raise ValueError("a Generator draws any number of points: give this objective its num_samples")
         return standard_normal((num_samples, self.dim), rng, self.output.weight)
 
     def _features(self, z: Float[Tensor, "n d"]) -> list[Tensor]:

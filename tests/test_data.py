@@ -126,6 +126,9 @@ def write_mnist(root, num_train=7, num_test=5) -> dict[str, str]:
 
 @pytest.fixture
 def fake_mnist(tmp_path, monkeypatch):
+    from torchvision.datasets import MNIST
+
+    monkeypatch.setattr(MNIST, "download", lambda self: pytest.fail("a download was tried"))
     monkeypatch.setattr(data, "MNIST_FILES", write_mnist(tmp_path))
     monkeypatch.setenv("GPVI_DATA", str(tmp_path))
     return tmp_path / "MNIST" / "raw"

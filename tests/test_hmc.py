@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 
 import pytest
 import torch
@@ -105,6 +106,20 @@ def test_a_rejected_chain_stays_and_an_accepted_one_moves(normal):
     assert 0 < moved.double().mean() < 1
     first = result.acceptance * 40 - moved.sum(0)  # the start is not kept, so the first proposal is not seen to move
     assert_close(first, (first > 0.5).double())
+
+
+def test_every_proposal_starts_with_the_gradient_of_its_own_place(monkeypatch, normal):
+    starts = []
+
+    def spy(log_prob, x, momentum, gradient, **arguments):
+        starts.append((x, gradient))
+        return leapfrog(log_prob, x, momentum, gradient, **arguments)
+
+    monkeypatch.setattr(sys.modules[hmc.__module__], "leapfrog", spy)  # gpvi_lib.hmc itself is the function
+    result = run(quartic, 0.5 * normal(6, 3), step_size=0.6)
+    assert 0 < result.acceptance.mean() < 1
+    for x, gradient in starts:
+        assert_close(gradient, value_and_score(quartic, x)[1])
 
 
 @pytest.mark.parametrize("outside", [-math.inf, math.nan, math.inf])

@@ -214,7 +214,7 @@ def test_negative_elbo_of_a_gaussian_is_the_closed_form_kl(kind, rng, normal, ta
     rng.set_state(state)
     loss, info = NegativeELBO(n)(sampler, target, None, rng)
     expected = kl_divergence(q, MultivariateNormal(target.mean, target.covariance))
-    assert abs(float(loss - expected)) < 5 * deviation / n**0.5  # five standard errors
+    assert abs((loss - expected).item()) < 5 * deviation / n**0.5  # five standard errors
     assert info["elbo"] == -loss
 
 
@@ -237,9 +237,9 @@ def test_negative_elbo_has_the_gradient_of_its_finite_differences(name, rng, tar
         start, slope = flat.clone(), 0.0
         for step, weight in {-2 * t: 1, -t: -8, t: 8, 2 * t: -1}.items():
             flat.copy_(start + step * direction)
-            slope += weight * float(loss()) / (12 * t)
+            slope += weight * loss().item() / (12 * t)
         flat.copy_(start)
-        assert_close(float(gradient.view(-1) @ direction), slope, rtol=1e-7, atol=1e-7)
+        assert_close((gradient.view(-1) @ direction).item(), slope, rtol=1e-7, atol=1e-7)
 
 
 def test_maximum_likelihood_ignores_the_prior_and_the_other_particles(normal):

@@ -67,6 +67,7 @@ def test_score_works_without_gradients(regression, normal):
     expected = score(regression, x)
     with torch.no_grad():
         assert torch.equal(score(regression, x), expected)
+    assert not x.requires_grad  # the caller's tensor stays as it was
 
 
 @TARGETS

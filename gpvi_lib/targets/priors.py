@@ -18,6 +18,10 @@ class NormalPrior:
 
     scale: float | Tensor = 1.0
 
+    def __post_init__(self) -> None:
+        if not bool((torch.as_tensor(self.scale) > 0).all()):
+            raise ValueError(f"the scale of a normal prior must be positive, got {self.scale}")
+
     def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Normalised log-density of each row."""
         scale = torch.as_tensor(self.scale, dtype=x.dtype, device=x.device).expand(x.shape[1])

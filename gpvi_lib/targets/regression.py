@@ -17,6 +17,10 @@ class BayesianLinearRegression:
     """
 
     def __init__(self, inputs: Float[Tensor, "N d"], targets: Float[Tensor, " N"], prior=None) -> None:
+        if targets.shape != inputs.shape[:1]:
+            raise ValueError(
+                f"targets must have shape ({len(inputs)},), one number per row of inputs, got {tuple(targets.shape)}"
+            )
         self.inputs, self.targets, self.prior = inputs, targets, prior
         self.num_data, self.dim = inputs.shape
 

@@ -1,0 +1,44 @@
+"""Networks that an objective trains for itself, next to the sampler: the helper and the Stein critic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+class TrainsNetwork:
+    """Mixin: a network with its own Adam, built at the first call, when its sizes are known."""
+
+    network: nn.Module | None = None
+    optimizer: torch.optim.Optimizer | None = None
+    _loaded: dict | None = None
+
+    def _ensure_network(self, build: Callable[[torch.Generator], nn.Module], lr: float, rng: torch.Generator) -> None:
+        """Build the network with first weights from ``rng``, or take up the loaded state without touching ``rng``."""
+        if self.network is not None:
+            return
+        loaded, self._loaded = self._loaded, None
+        self.network = build(rng if loaded is None else torch.Generator(rng.device))
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=lr)
+        if loaded is not None:
+            self.network.load_state_dict(loaded["network"])
+            self.optimizer.load_state_dict(loaded["optimizer"])
+
+    def _descend(self, loss: Tensor) -> None:
+        """One step of Adam on this network alone: no other tensor's ``grad`` is touched."""
+        parameters = list(self.network.parameters())
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+
+    def state_dict(self) -> dict:
+        """What a checkpoint must keep."""
+        if self.network is None:
+            return {}
+        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Keep a checkpoint's state until the first call builds the network."""
+        self.network, self.optimizer, self._loaded = None, None, state or None
