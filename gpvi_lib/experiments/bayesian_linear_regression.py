@@ -31,8 +31,8 @@ def _parvi(direction: dict, amortised: bool) -> dict:
     return {"sampler": GENERATOR if amortised else PARTICLES, "objective": objective}
 
 
-def _gpvi(inverse: dict) -> dict:
-    return {"sampler": GENERATOR, "objective": {"kind": "gpvi", "num_samples": SAMPLES, "inverse": inverse}}
+def _gpvi(inverse: dict, samples: int = SAMPLES) -> dict:
+    return {"sampler": GENERATOR, "objective": {"kind": "gpvi", "num_samples": samples, "inverse": inverse}}
 
 
 def _mean_field(prior_scale: float | None) -> dict:
@@ -59,9 +59,10 @@ PRINTED = {
 }
 # Ours: the learning rate decays, so that the noise of minibatches of 10 does not stay in the answer.
 DECAY = {"steps": 15_000, "lr": 1e-2, "final_lr": 1e-5}
-FAST_HELPER = HELPER | {"lr": 1e-3}
+# Chosen on problems 101-103: wider, so that no direction dies with a few ReLUs, faster, and on 50 x 50 pairs a step.
+BEST_HELPER = HELPER | {"width": 32, "lr": 1e-3}
 BEST = {
-    "gpvi_best": _gpvi(FAST_HELPER) | DECAY,
+    "gpvi_best": _gpvi(BEST_HELPER, samples=50) | DECAY,
     "gpvi_exact_jac_best": _gpvi({"kind": "block"}) | DECAY,
     "gpvi_exact_density": {"sampler": GENERATOR, "objective": {"kind": "elbo", "num_samples": SAMPLES}} | DECAY,
     "amortized_svgd_best": _parvi({"kind": "svgd"}, amortised=True) | DECAY,
@@ -174,7 +175,7 @@ def deviations(method: str, profile: str) -> str:
     if method in BEST and profile == "paper":
         ours = "15,000 steps, learning rate 1e-2 decaying to 1e-5"
         return {
-            "gpvi_best": f"{ours}; the helper's learning rate is 1e-3",
+            "gpvi_best": f"{ours}; helper of width 32 with learning rate 1e-3, 50 samples a step",
             "mf_vi_best": f"{ours}; flat prior",
             "hmc_best": "4 chains, step size 0.04, 4 leapfrog steps, 80,000 draws",
         }.get(method, ours)
