@@ -1,7 +1,8 @@
 """Table 2: Bayesian linear regression, where the posterior is known exactly.
 
 ``y = Xβ + ε`` with ``X ~ N(0, I_3)``, ``β_i ~ U(5, 6)``, ``ε ~ N(0, I)`` and 100 observations (the paper does not
-print their number; the authors' public test uses 100). Every seed draws its own problem and its own start.
+print their number; early versions of the authors' public test use 100). Every seed draws its own problem and its
+own start.
 """
 
 from __future__ import annotations
