@@ -2,10 +2,11 @@
 
 The published numbers are in `paper_tables.csv`, in the package. A verdict compares the two means by
 
-    s = sqrt(paper_sd² + ours_sd² + r²),   r = half a unit in the last printed digit of the paper's mean,
+    s = sqrt(paper_sd² + ours_sd²/n + r²),   r = half a unit in the last printed digit of the paper's mean,
 
-with an sd that is not known counted as 0: `better` if ours is ahead by more than 2s, `not reproduced` if it
-is behind by more than 2s, else `reproduced`.
+with n our number of seeds and an sd that is not known counted as 0. Ours enters as the standard error of the
+mean: runs that scatter widely about a bad mean must not count as a reproduction. `better` if ours is ahead by
+more than 2s, `not reproduced` if it is behind by more than 2s, else `reproduced`.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def published() -> list[Published]:
 def verdict(paper: Published, ours: Ours) -> str:
     """`better`, `reproduced` or `not reproduced`; the module says by which rule."""
     resolution = 0.5 * 10.0 ** Decimal(paper.printed).as_tuple().exponent
-    spreads = [sd for sd in (paper.sd, ours.sd) if not math.isnan(sd)]
+    standard_error = ours.sd / math.sqrt(ours.n_seeds)
+    spreads = [sd for sd in (paper.sd, standard_error) if not math.isnan(sd)]
     tolerance = 2 * math.hypot(*spreads, resolution)
     ahead = ours.mean - paper.mean if paper.better == "higher" else paper.mean - ours.mean
     if ahead > tolerance:

@@ -65,9 +65,7 @@ def disagreements(pyproject: dict, lock: str, environment: dict) -> list[str]:
         if version is None:
             found.append(f"{requirement.name} is not in the lock")
         elif not requirement.specifier.contains(version, prereleases=True):
-            found.append(
-                f"the lock has {requirement.name} {version}, pyproject.toml wants {requirement.specifier}"
-            )
+            found.append(f"the lock has {requirement.name} {version}, pyproject.toml wants {requirement.specifier}")
     for name, version in RECORDS_COME_FROM.items():
         if pinned.get(name) != version:
             found.append(f"the lock has {name} {pinned.get(name)}, the records come from {version}")
@@ -80,9 +78,9 @@ def environment_disagreements(pyproject: dict, environment: dict) -> list[str]:
     pip = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
     python = [entry.removeprefix("python=").strip("=") for entry in conda if entry.startswith("python")]
     found = []
-    if len(python) != 1 or not Requirement(
-        f"python{pyproject['project']['requires-python']}"
-    ).specifier.contains(python[0]):
+    if len(python) != 1 or not Requirement(f"python{pyproject['project']['requires-python']}").specifier.contains(
+        python[0]
+    ):
         found.append(f"environment.yml has Python {python}, pyproject.toml wants another")
     if pip != [["-r requirements.lock", "-e ."]]:
         found.append(f"environment.yml installs {pip} instead of the lock and this package")
@@ -142,9 +140,7 @@ def test_direct_dependencies_are_installed_as_locked():
         installed = importlib.metadata.version(requirement.name)
         locked = Requirement(f"{requirement.name}=={pinned[canonicalize_name(requirement.name)]}")
         # A local label counts as equal: 2.11.0+cpu is torch 2.11.0.
-        assert locked.specifier.contains(installed), (
-            f"{requirement.name} {installed}: make env installs {locked}"
-        )
+        assert locked.specifier.contains(installed), f"{requirement.name} {installed}: make env installs {locked}"
 
 
 def test_the_lock_holds_everything_its_packages_need():
@@ -183,9 +179,7 @@ def test_every_import_is_a_declared_dependency():
     providers = importlib.metadata.packages_distributions()
     ours = {"gpvi_lib", "__future__", *(path.stem for path in (ROOT / "tests").glob("*.py"))}
     undeclared = {}
-    for path in sorted(
-        p for folder in ("gpvi_lib", "tests", "notebooks") for p in (ROOT / folder).rglob("*.*")
-    ):
+    for path in sorted(p for folder in ("gpvi_lib", "tests", "notebooks") for p in (ROOT / folder).rglob("*.*")):
         if path.suffix not in (".py", ".ipynb") or ".ipynb_checkpoints" in path.parts:
             continue
         source = notebook_source(path) if path.suffix == ".ipynb" else path.read_text()
@@ -199,13 +193,9 @@ def make(*arguments: str) -> subprocess.CompletedProcess:
     """Run make in the repository, free of the variables of a make that runs these tests."""
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
-    kept = {
-        k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
-    }
+    kept = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
     command = ["make", "--no-print-directory", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=kept, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    return subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def write_python(path: Path, case: str) -> Path:
