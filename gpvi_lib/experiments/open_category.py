@@ -37,6 +37,7 @@ SIZES = {
         "steps": {"smoke": 4, "quick": 600, "paper": 6_000},
         "lr": 1e-3,
         "seeds": {"smoke": 1, "quick": 3, "paper": 3},
+        "evaluations": {"smoke": 10, "quick": 10, "paper": 10},
     },
     "mnist": {
         "network": "lenet5",
@@ -46,6 +47,7 @@ SIZES = {
         "steps": {"smoke": 2, "quick": 40, "paper": 720},
         "lr": 1e-4,
         "seeds": {"smoke": 1, "quick": 1, "paper": 1},
+        "evaluations": {"smoke": 1, "quick": 1, "paper": 10},  # each takes longer than all steps of a short run
     },
 }
 
@@ -94,7 +96,7 @@ def _config(dataset: str, method: str, profile: str) -> dict:
         "evaluation_samples": SAMPLES,
         "steps": steps,
         "lr": size["lr"],
-        "history_every": math.ceil(steps / 10),
+        "history_every": math.ceil(steps / size["evaluations"][profile]),
         "prior_scale": PRIOR_SCALE,
         **_methods(size)[method],
     }
