@@ -1,7 +1,6 @@
 """The one training loop."""
 
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from gpvi_lib import checkpoints
 from gpvi_lib.errors import DivergedError
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Particles, Sampler
@@ -94,14 +94,11 @@ class _Training:
             "history": self.result.history,
             "seconds": self.result.seconds,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        torch.save(state, temporary)
-        os.replace(temporary, path)
+        checkpoints.save(path, state)
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint."""
-        state = torch.load(path, map_location=self.rng.device, weights_only=True)
+        state = checkpoints.load(path, self.rng.device)
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -158,7 +155,7 @@ def fit(
         _check_start(sampler, target, batch_size)
         _call(callback, state)
     check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
-    saved = time.monotonic()
+    schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
     with tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar:
         while state.step < steps:
             started = time.perf_counter()
@@ -172,9 +169,8 @@ def fit(
             if state.step == steps or (callback_every and state.step % callback_every == 0):
                 _call(callback, state)
             bar.update()
-            if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
+            if schedule.due():
                 state.save(checkpoint)
-                saved = time.monotonic()
     _check_parameters(sampler, label, steps)
     return state.result
 

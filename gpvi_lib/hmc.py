@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from tqdm.auto import tqdm
+
+from gpvi_lib import checkpoints
 
 LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
 
@@ -61,6 +64,49 @@ def leapfrog(
     return x, momentum, value, gradient
 
 
+class _Chains:
+    """Everything that changes while the chains run, so that a checkpoint can hold it whole."""
+
+    def __init__(self, log_prob: LogProb, initial: Tensor, rng: torch.Generator) -> None:
+        self.log_prob, self.rng = log_prob, rng
+        self.x = initial.detach().clone()
+        self.value, self.gradient = value_and_score(log_prob, self.x)
+        if not bool(torch.isfinite(self.value).all()):
+            raise ValueError("log_prob is not finite at some chain's starting point; start elsewhere")
+        self.step = 0
+        self.kept: list[Tensor] = []
+        self.acceptance = torch.zeros_like(self.value)
+        self.energy_error = torch.zeros_like(self.value)
+
+    def propose(self, step_size: float, num_leapfrog: int) -> tuple[Bool[Tensor, " c"], Float[Tensor, " c"]]:
+        """One proposal for every chain; which were accepted, and the energy errors."""
+        start = torch.randn(self.x.shape, generator=self.rng, dtype=self.x.dtype, device=self.x.device)
+        proposal, end, value, gradient = leapfrog(
+            self.log_prob, self.x, start, self.gradient, step_size=step_size, num_steps=num_leapfrog
+        )
+        error = _energy(value, end) - _energy(self.value, start)
+        accept = _metropolis(error, self.rng)
+        self.x = torch.where(accept[:, None], proposal, self.x)
+        self.value = torch.where(accept, value, self.value)
+        self.gradient = torch.where(accept[:, None], gradient, self.gradient)
+        self.step += 1
+        return accept, error
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint."""
+        state = {name: getattr(self, name) for name in self._saved}
+        checkpoints.save(path, state | {"rng": self.rng.get_state()})
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint."""
+        state = checkpoints.load(path, self.x.device)
+        self.rng.set_state(state.pop("rng").cpu())
+        for name in self._saved:
+            setattr(self, name, state[name])
+
+    _saved = ("x", "value", "gradient", "step", "kept", "acceptance", "energy_error")
+
+
 def hmc(
     log_prob: LogProb,
     initial: Float[Tensor, "c d"],
@@ -71,6 +117,8 @@ def hmc(
     burn_in: int,
     thin: int = 1,
     rng: torch.Generator,
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = 60.0,
     label: str = "hmc",
     progress: bool = True,
 ) -> HMCResult:
@@ -84,6 +132,11 @@ def hmc(
         num_steps: proposals per chain, burn-in included.
         burn_in: proposals whose states are thrown away.
         thin: keep every ``thin``-th state after the burn-in.
+        rng: the only source of randomness; advanced in place.
+        checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
+            interrupted and resumed draws the same samples as one that was not.
+        label: experiment, method and seed, for the progress bar.
+        progress: whether to show a bar with the time left.
 
     Raises:
         ValueError: if a setting is not positive, if the counts leave no draw, or if a chain starts where the
@@ -94,30 +147,23 @@ def hmc(
             raise ValueError(f"{name} must be positive, got {value}")
     if not 0 <= burn_in <= num_steps - thin:
         raise ValueError(f"burn_in = {burn_in} and thin = {thin} leave no draw of num_steps = {num_steps}")
-    x = initial.detach().clone()
-    value, gradient = value_and_score(log_prob, x)
-    if not bool(torch.isfinite(value).all()):
-        raise ValueError("log_prob is not finite at some chain's starting point; start elsewhere")
-    kept: list[Tensor] = []
-    acceptance = torch.zeros(len(x), dtype=x.dtype, device=x.device)
-    energy_error = torch.zeros_like(acceptance)
-    for step in tqdm(range(num_steps), desc=label, disable=not progress, leave=False):
-        start = torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device)
-        proposal, end, new_value, new_gradient = leapfrog(
-            log_prob, x, start, gradient, step_size=step_size, num_steps=num_leapfrog
-        )
-        error = _energy(new_value, end) - _energy(value, start)
-        accept = _metropolis(error, rng)
-        x = torch.where(accept[:, None], proposal, x)
-        value = torch.where(accept, new_value, value)
-        gradient = torch.where(accept[:, None], new_gradient, gradient)
-        if step >= burn_in:
-            acceptance += accept
-            energy_error += error.abs()
-            if (step - burn_in + 1) % thin == 0:
-                kept.append(x)
+    chains = _Chains(log_prob, initial, rng)
+    if checkpoint is not None and checkpoint.exists():
+        chains.load(checkpoint)
+    schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
+    with tqdm(total=num_steps, initial=chains.step, desc=label, disable=not progress, leave=False) as bar:
+        while chains.step < num_steps:
+            accept, error = chains.propose(step_size, num_leapfrog)
+            if chains.step > burn_in:
+                chains.acceptance += accept
+                chains.energy_error += error.abs()
+                if (chains.step - burn_in) % thin == 0:
+                    chains.kept.append(chains.x)
+            bar.update()
+            if schedule.due():
+                chains.save(checkpoint)
     after = num_steps - burn_in
-    return HMCResult(torch.stack(kept), acceptance / after, energy_error / after)
+    return HMCResult(torch.stack(chains.kept), chains.acceptance / after, chains.energy_error / after)
 
 
 def _energy(value: Tensor, momentum: Tensor) -> Float[Tensor, " c"]:

@@ -175,3 +175,31 @@ def test_impossible_counts_are_refused(arguments):
 def test_a_start_without_density_is_refused(bad):
     with pytest.raises(ValueError, match="not finite at some chain's starting point"):
         run(lambda x: torch.where(x[:, 0] > 0, x.sum(-1), bad), torch.tensor([[1.0], [-1.0]]))
+
+
+class Killed(Exception):
+    """Stands for whatever ends a process."""
+
+
+def test_a_resumed_run_draws_the_same_samples(tmp_path, normal):
+    """Killed in the burn-in, between two kept draws, and in the last proposal."""
+    initial, checkpoint, evaluations = normal(3, 3), tmp_path / "folder" / "run.pt", itertools.count()
+    settings = {"num_leapfrog": 2, "num_steps": 20, "burn_in": 6, "thin": 3}
+    expected = run(quartic, initial, **settings)
+
+    def killing(at):
+        def log_prob(x):
+            if next(evaluations) == at:
+                raise Killed
+            return quartic(x)
+
+        return log_prob
+
+    # Each start evaluates once before it loads; the state that is saved last is that of the step before.
+    for steps_until_killed in (4, 9, 5):
+        with pytest.raises(Killed):
+            log_prob = killing(next(evaluations) + 1 + 2 * steps_until_killed)
+            run(log_prob, initial, **settings, checkpoint=checkpoint, checkpoint_seconds=0)
+    resumed = run(quartic, initial * 0, **settings, checkpoint=checkpoint, checkpoint_seconds=0)
+    for name in ("samples", "acceptance", "energy_error"):
+        assert torch.equal(getattr(resumed, name), getattr(expected, name))

@@ -138,7 +138,15 @@ def _outcome(target, mean, covariance, history: dict[str, list[float]], seconds:
 def _run_hmc(config: dict, target: BayesianLinearRegression, rng: torch.Generator, context: RunContext) -> Outcome:
     initial = torch.randn(config["chains"], config["dim"], generator=rng, device=rng.device)
     settings = {key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in", "thin")}
-    result = hmc(target.log_prob, initial, **settings, rng=rng, label=context.label, progress=context.progress)
+    result = hmc(
+        target.log_prob,
+        initial,
+        **settings,
+        rng=rng,
+        checkpoint=context.checkpoint,
+        label=context.label,
+        progress=context.progress,
+    )
     draws = result.samples.flatten(0, 1)
     outcome = _outcome(target, draws.mean(0), torch.cov(draws.mT), {}, None)
     outcome.metrics["acceptance"] = float(result.acceptance.mean())
