@@ -65,21 +65,27 @@ class OpenCategory:
 def digits() -> ImageData:
     """scikit-learn's 1,797 handwritten digits, 8 x 8, with a fixed stratified split; part of scikit-learn itself."""
     from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
 
     bunch = load_digits()
-    train, test, train_labels, test_labels = train_test_split(
-        bunch.images,
-        bunch.target,
-        test_size=DIGITS_TEST_FRACTION,
-        stratify=bunch.target,
-        random_state=DIGITS_SPLIT_SEED,
+    pixels = torch.as_tensor(bunch.images * (255 / 16)).to(torch.uint8)
+    return _split(pixels, torch.as_tensor(bunch.target))
+
+
+def digits_validation() -> ImageData:
+    """The training part of :func:`digits` alone, split again: for choices that must not see a test image."""
+    data = digits()
+    return _split(data.train, data.train_labels)
+
+
+def _split(images: Tensor, labels: Tensor) -> ImageData:
+    from sklearn.model_selection import train_test_split
+
+    rows = range(len(labels))
+    parts = train_test_split(
+        rows, test_size=DIGITS_TEST_FRACTION, stratify=labels.numpy(), random_state=DIGITS_SPLIT_SEED
     )
-
-    def pixels(images) -> Tensor:
-        return torch.as_tensor(images * (255 / 16)).to(torch.uint8)
-
-    return ImageData(pixels(train), torch.as_tensor(train_labels), pixels(test), torch.as_tensor(test_labels))
+    train, test = (torch.as_tensor(part) for part in parts)
+    return ImageData(images[train], labels[train], images[test], labels[test])
 
 
 def mnist(root: Path | None = None) -> ImageData:
@@ -113,11 +119,11 @@ def _check_file(path: Path, digest: str, name: str) -> None:
         raise DataMissing(f"{path} is truncated or altered (sha256 {found[:12]}…): delete it and {remedy}")
 
 
-LOADERS = {"digits": digits, "mnist": mnist}
+LOADERS = {"digits": digits, "digits-validation": digits_validation, "mnist": mnist}
 
 
 def load(name: str) -> ImageData:
-    """The data set of that name: ``digits`` or ``mnist``."""
+    """The data set of that name: ``digits``, ``digits-validation`` or ``mnist``."""
     if name not in LOADERS:
         raise UnknownName.among("data set", name, LOADERS)
     return LOADERS[name]()

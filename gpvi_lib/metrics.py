@@ -49,6 +49,12 @@ def accuracy(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> 
     return float((probabilities.argmax(-1) == labels).double().mean())
 
 
+def log_likelihood(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
+    """Mean log predictive probability of the true class, in nats."""
+    chosen = probabilities.gather(-1, labels[:, None])
+    return float(chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log().mean())
+
+
 def open_category_metrics(
     known: Float[Tensor, "n b c"], labels: Int[Tensor, " b"], unknown: Float[Tensor, "n u c"]
 ) -> dict[str, float]:
@@ -59,4 +65,5 @@ def open_category_metrics(
         "auroc": auroc(predictive_variance(known), predictive_variance(unknown)),
         "auroc_entropy": auroc(predictive_entropy(known), predictive_entropy(unknown)),
         "ece": expected_calibration_error(probabilities, labels),
+        "log_likelihood": log_likelihood(probabilities, labels),
     }

@@ -32,6 +32,13 @@ def test_digits_are_split_by_class_and_always_the_same(digits):
     assert digest(digits) == "3e2468513bf6216f"
 
 
+def test_the_validation_split_holds_training_images_only(digits):
+    held_out = data.load("digits-validation")
+    rows = [tuple(image) for image in torch.cat([held_out.train, held_out.test]).flatten(1).tolist()]
+    assert sorted(rows) == sorted(tuple(image) for image in digits.train.flatten(1).tolist())
+    assert (len(held_out.train), len(held_out.test)) == (879, 378)
+
+
 def digest(images: data.ImageData) -> str:
     """Changes with any pixel, label or place in the split: results of different splits are not comparable."""
     parts = (images.train, images.train_labels, images.test, images.test_labels)

@@ -56,6 +56,13 @@ def test_auroc_counts_pairs_in_the_right_order(known, unknown, expected):
     assert metrics.auroc(torch.tensor(known), torch.tensor(unknown)) == pytest.approx(expected)
 
 
+def test_log_likelihood_is_that_of_the_true_class_and_finite_for_an_impossible_one():
+    probabilities = torch.tensor([[0.5, 0.5], [0.2, 0.8]])
+    expected = (math.log(0.5) + math.log(0.2)) / 2
+    assert metrics.log_likelihood(probabilities, torch.tensor([1, 0])) == pytest.approx(expected)
+    assert -100 < metrics.log_likelihood(torch.tensor([[1.0, 0.0]]), torch.tensor([1])) < -80
+
+
 def test_auroc_is_that_of_all_pairs(normal):
     known, unknown = normal(60), normal(40) + 0.7
     pairs = (unknown[:, None] > known).double().mean()

@@ -122,6 +122,19 @@ def mnist_seeds(profile: str) -> tuple[int, ...]:
     return tuple(range(SIZES["mnist"]["seeds"][profile]))
 
 
+PRIOR_SCALES = (1, 2, 4, 8, 16)
+PRIOR_CANDIDATES = {
+    f"{method}_prior_{scale}": (method, scale) for method in ("svgd", "gpvi_exact_density") for scale in PRIOR_SCALES
+}
+"""Method of the choice of the prior's scale -> the method that it trains, and the scale."""
+
+
+def prior_config(method: str, profile: str) -> dict:
+    """Everything but the seed, for one candidate scale of the prior: digits, and no test image."""
+    trained, scale = PRIOR_CANDIDATES[method]
+    return digits_config(trained, profile) | {"dataset": "digits-validation", "prior_scale": float(scale)}
+
+
 def posterior(config: dict, data: OpenCategory) -> ClassificationPosterior:
     """The posterior over the network's weights; the normal prior is ``N(0, prior_scale^2 / fan-in)``."""
     network = FlatModule(NETWORKS[config["network"]]())
@@ -240,4 +253,12 @@ MNIST = Experiment(
     deviations=mnist_deviations,
     rows=ROWS,
 )
-EXPERIMENTS = (DIGITS, MNIST)
+PRIOR = Experiment(
+    name="open-category-prior",
+    title="The scale of the prior over weights, chosen on images held out of the digits' training set",
+    methods=tuple(PRIOR_CANDIDATES),
+    config=prior_config,
+    seeds=digits_seeds,
+    run=run,
+)
+EXPERIMENTS = (DIGITS, MNIST, PRIOR)
