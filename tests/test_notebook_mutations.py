@@ -1,0 +1,32 @@
+"""The identities that the notebooks assert are about the library: break it, and the notebook that derives it fails."""
+
+import shutil
+
+import pytest
+import toy_experiment
+from test_notebooks import NOTEBOOKS
+
+from gpvi_lib import notebooks, paths
+from gpvi_lib.errors import NotebookError
+
+# Number of the notebook -> (file of gpvi_lib, what it says, what would be wrong).
+MUTATIONS = {
+    "00": ("inverse.py", "linearization.dense().mT, rhs.mT", "linearization.dense(), rhs.mT"),
+    "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
+}
+
+
+@pytest.mark.parametrize("number", MUTATIONS)
+def test_a_notebook_fails_with_a_broken_library(number, monkeypatch, tmp_path):
+    file, right, wrong = MUTATIONS[number]
+    package = shutil.copytree(
+        paths.repository() / "gpvi_lib", tmp_path / "gpvi_lib", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    source = (package / file).read_text()
+    assert source.count(right) == 1
+    (package / file).write_text(source.replace(right, wrong))
+    toy_experiment.redirect(monkeypatch, tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (notebook,) = [path for path in NOTEBOOKS if path.stem.startswith(f"{number}-")]
+    with pytest.raises(NotebookError, match="AssertionError"):
+        notebooks.execute(notebook, parameters={"profile": "smoke"}, timeout=300)
