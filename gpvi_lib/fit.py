@@ -68,14 +68,40 @@ class Minibatches:
         self.order, self.position = state["order"], state["position"]
 
 
-class _Training:
-    """Everything that changes during training, so that a checkpoint can hold it whole."""
+class Training:
+    """Everything that changes during training, so that a checkpoint can hold it whole.
 
-    def __init__(self, sampler, objective, batches, rng, lr) -> None:
-        self.sampler, self.objective, self.batches, self.rng = sampler, objective, batches, rng
+    Args:
+        sampler, target, objective, rng, lr, batch_size: as in :func:`fit`.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        target: Target,
+        objective: Objective,
+        *,
+        rng: torch.Generator,
+        lr: float,
+        batch_size: int | None = None,
+    ) -> None:
+        if batch_size is not None and target.num_data is None:
+            raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
+        self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
+        self.batches = None if batch_size is None else Minibatches(target.num_data, batch_size)
         self.optimizer = torch.optim.Adam(sampler.parameters(), lr=lr, fused=True)
         self.result = FitResult()
         self.step = 0
+
+    def advance(self) -> Tensor:
+        """One step of Adam on a fresh minibatch; returns the loss."""
+        batch = None if self.batches is None else self.batches.next(self.rng)
+        loss, _ = self.objective(self.sampler, self.target, batch, self.rng)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self.step += 1
+        return loss.detach()
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of all parameters."""
@@ -145,10 +171,7 @@ def fit(
         ValueError: if target and batch size do not fit, or the target is not finite at the first points.
         DivergedError: at the first loss that is not finite, naming ``label`` and step.
     """
-    if batch_size is not None and target.num_data is None:
-        raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
-    batches = None if batch_size is None else Minibatches(target.num_data, batch_size)
-    state = _Training(sampler, objective, batches, rng, lr)
+    state = Training(sampler, target, objective, rng=rng, lr=lr, batch_size=batch_size)
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
     else:
@@ -161,8 +184,7 @@ def fit(
             started = time.perf_counter()
             if final_lr is not None:
                 state.set_lr(final_lr + 0.5 * (lr - final_lr) * (1 + math.cos(math.pi * state.step / steps)))
-            loss = _step(state, target)
-            state.step += 1
+            loss = state.advance()
             if state.step % check_every == 0 or state.step == steps:
                 _check_loss(loss, label, state.step)
             state.result.seconds += time.perf_counter() - started
@@ -173,15 +195,6 @@ def fit(
                 state.save(checkpoint)
     _check_parameters(sampler, label, steps)
     return state.result
-
-
-def _step(state: _Training, target: Target) -> Tensor:
-    batch = None if state.batches is None else state.batches.next(state.rng)
-    loss, _ = state.objective(state.sampler, target, batch, state.rng)
-    state.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    state.optimizer.step()
-    return loss.detach()
 
 
 def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> None:
@@ -205,7 +218,7 @@ def _check_parameters(sampler: Sampler, label: str, step: int) -> None:
             raise DivergedError(f"{label}: {name} is not finite after step {step}; lower the learning rate")
 
 
-def _call(callback: Callback | None, state: _Training) -> None:
+def _call(callback: Callback | None, state: Training) -> None:
     if callback is not None:
         values = callback(state.step, state.sampler)
         # Plain numbers only: a checkpoint must be readable without unpickling anything else.
