@@ -37,14 +37,15 @@ class Direction:
 class SVGD(Direction):
     """Stein variational gradient descent (Liu and Wang 2016), the negative of eq. 13.
 
-    ``φ_j = -(1/n) Σ_i [k(x_i, x_j) ∇log p(x_i) + ∇_{x_i} k(x_i, x_j)]``.
+    ``φ_j = -(1/n) Σ_i [k(x_i, x_j) ∇log p(x_i) + ∇_{x_i} k(x_i, x_j)]``, at the points themselves or, given
+    ``query (m, d)``, at other points ``x_j``.
     """
 
     kernel: RBF = RBF()
 
-    def __call__(self, x, score, rng=None):
-        k, weight = self.kernel(x)
-        return -(k.mT @ score + kernel_gradient_sum(weight, x, x)) / len(x), {}
+    def __call__(self, x, score, rng=None, query=None):
+        k, weight = self.kernel(x, query)
+        return -(k.mT @ score + kernel_gradient_sum(weight, x, x if query is None else query)) / len(x), {}
 
 
 @dataclass

@@ -97,7 +97,7 @@ class Training:
         """One step of Adam on a fresh minibatch; returns the loss."""
         batch = None if self.batches is None else self.batches.next(self.rng)
         loss, _ = self.objective(self.sampler, self.target, batch, self.rng)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.sampler.release_gradients()
         loss.backward()
         self.optimizer.step()
         self.step += 1

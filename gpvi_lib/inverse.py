@@ -93,7 +93,8 @@ class BlockInverse(InverseJacobian):
             scale = linearization.noise_scale[k:]
             source_tail, query_tail = source[:, k:] / scale, query[:, k:] / scale
             output_tail = linearization.output_weight[k:]
-            pairs = (source_tail @ output_tail)[:, None] - query_tail @ output_tail
+            pulled = torch.cat([source_tail, query_tail]) @ output_tail  # together: W_out is read once
+            pairs = pulled[: len(source), None] - pulled[len(source) :]
             head_rhs = head_rhs - linearization.features_vjp(pairs)
             tail = [kernel_gradient_sum(weight, source_tail, query_tail)]
         h = linalg.solve(linearization.head().mT, (weight[..., None] * head_rhs).mT)

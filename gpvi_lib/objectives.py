@@ -4,7 +4,7 @@ For a direction φ the scalar is the surrogate ``mean_i x_i · φ_i`` with φ he
 parameters is ``mean_i (∂x_i/∂θ)ᵀ φ_i`` (eq. 4). Densities give an ELBO instead.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF
-from gpvi_lib.samplers import Generator, Sampler
+from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic
+from gpvi_lib.samplers import Generator, Linearization, Particles, Sampler
 from gpvi_lib.targets.base import Target, log_prob, score
 
 Loss = tuple[Float[Tensor, ""], dict[str, Tensor]]
@@ -47,21 +48,73 @@ class ParVI(Objective):
     Attributes:
         direction: SVGD, GFSF or SteinCritic.
         num_samples: points per step of a generator; ``None`` for free particles.
+        independent: estimate the direction from one batch of a generator and move another, as GPVI does, so that no
+            point acts on itself. For SVGD only; the default is one batch for both.
     """
 
     direction: Direction = field(default_factory=SVGD)
     num_samples: int | None = None
+    independent: bool = False
+
+    def __post_init__(self) -> None:
+        if self.independent and not isinstance(self.direction, SVGD):
+            raise ValueError(f"independent batches are defined for SVGD, not for {type(self.direction).__name__}")
+        if self.independent and self.num_samples is None:
+            raise ValueError("independent batches need a generator: give num_samples")
 
     def __call__(self, sampler, target, batch, rng):
-        x = sampler.rsample(self.num_samples, rng)
-        phi, info = self.direction(x.detach(), score(target, x, batch), rng)
-        return surrogate(x, phi), info
+        if not self.independent:
+            x = sampler.rsample(self.num_samples, rng)
+            phi, info = self.direction(x.detach(), score(target, x, batch), rng)
+            return surrogate(x, phi), info
+        source, query = sampler.rsample(2 * self.num_samples, rng).split(self.num_samples)
+        phi, info = self.direction(source.detach(), score(target, source, batch), rng, query.detach())
+        return surrogate(query, phi), info
 
     def state_dict(self) -> dict:
         return self.direction.state_dict()
 
     def load_state_dict(self, state: dict) -> None:
         self.direction.load_state_dict(state)
+
+
+@dataclass
+class KernelSteinDiscrepancy(Objective):
+    r"""The squared kernel Stein discrepancy itself, as a loss (Liu, Lee and Jordan 2016; Korba et al. 2021).
+
+    Unlike SVGD, GFSF and the Stein critic, which descend KL(q || p), this descends another functional, and its
+    gradient passes through the score: it needs the second derivatives of ``log p``, by automatic differentiation.
+    Its direction on points is ``φ_j = n ∂KSD^2/∂x_j`` with the bandwidth held fixed, so that the surrogate's gradient
+    is the gradient of this loss. On minibatches the estimate is biased upwards by the noise of the score.
+
+    Attributes:
+        kernel: kernel on the points.
+        num_samples: points per step of a generator; ``None`` for free particles.
+        statistic: ``"u"``, unbiased for fresh samples, or ``"v"``, which counts the pairs ``i = i`` and is never
+            negative: the discrepancy of the particles themselves.
+    """
+
+    kernel: RBF = RBF()
+    num_samples: int | None = None
+    statistic: Literal["u", "v"] = "u"
+
+    def __post_init__(self) -> None:
+        if self.statistic not in ("u", "v"):
+            raise ValueError(f"statistic must be 'u' or 'v', got {self.statistic!r}")
+
+    def __call__(self, sampler, target, batch, rng):
+        x = sampler.rsample(self.num_samples, rng)
+        (s,) = torch.autograd.grad(log_prob(target, x, batch).sum(), x, create_graph=True)
+        estimate = ksd_u_statistic if self.statistic == "u" else ksd_v_statistic
+        loss = estimate(x, s, self.kernel)
+        return loss, {"ksd": loss.detach()}
+
+    def direction(self, x: Float[Tensor, "n d"], target: Target, batch: Tensor | None = None) -> Float[Tensor, "n d"]:
+        """φ at every point."""
+        points = Particles(x)
+        with torch.enable_grad():
+            loss, _ = replace(self, num_samples=None)(points, target, batch, torch.Generator(x.device))
+            return len(x) * torch.autograd.grad(loss, points.x)[0]
 
 
 @dataclass
@@ -105,19 +158,26 @@ class GPVI(Objective):
     ) -> tuple[Float[Tensor, "m d"], dict[str, Tensor]]:
         """φ at ``query`` (z), the expectation being the mean over ``source`` (z')."""
         x, linearization = generator.forward_and_linearize(source)
-        seen_source = self._seen_by_kernel(source, generator.noise_dim)
-        seen_query = self._seen_by_kernel(query, generator.noise_dim)
+        return self._phi(linearization, score(target, x, batch), source, query, rng)
+
+    def _phi(self, linearization: Linearization, score: Tensor, source: Tensor, query: Tensor, rng: torch.Generator):
+        """φ from the Jacobian and the score at ``source``."""
+        seen_source = self._seen_by_kernel(source, linearization.noise_dim)
+        seen_query = self._seen_by_kernel(query, linearization.noise_dim)
         k, weight = self.kernel(seen_source, seen_query)
         repulsion, info = self.inverse(linearization, seen_source, seen_query, weight, rng)
-        return -(k.mT @ score(target, x, batch) + repulsion) / len(source), info
+        return -(k.mT @ score + repulsion) / len(source), info
 
     def __call__(self, sampler, target, batch, rng):
         if not isinstance(sampler, Generator):
             raise ValueError(f"GPVI needs a Generator, got {type(sampler).__name__}; for free particles use ParVI")
-        source = sampler.noise(self.num_samples, rng)
-        query = sampler.noise(self.num_samples, rng)
-        phi, info = self.functional_gradient(sampler, target, source, query, batch, rng)
-        return surrogate(sampler(query), phi), info
+        n = self.num_samples
+        z = torch.cat([sampler.noise(n, rng), sampler.noise(n, rng)])
+        x, linearization = sampler.forward_and_linearize(z)  # z' and z together: the weights are read once
+        with torch.no_grad():
+            at_source = linearization.at(slice(n)).detach()
+            phi, info = self._phi(at_source, score(target, x[:n], batch), z[:n], z[n:], rng)
+        return surrogate(x[n:], phi), info
 
     def state_dict(self) -> dict:
         return self.inverse.state_dict()

@@ -6,7 +6,7 @@ sampler's parameters; those with a tractable density also have ``rsample_with_lo
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gpvi_lib import linalg
+from gpvi_lib.wide import WIDE, WideLinear
 
 # Activation and its derivative, the latter written in terms of the activation's own output.
 ACTIVATIONS = {
@@ -48,6 +49,10 @@ class Sampler(nn.Module):
         raise ValueError(
             f"{type(self).__name__} has no tractable density; use Generator or MeanField with this objective"
         )
+
+    def release_gradients(self) -> None:
+        """Forget the gradients of the last step; a subclass may keep their memory for the next."""
+        self.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def sample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
@@ -127,6 +132,7 @@ class Generator(Sampler):
         widths = [noise_dim, *hidden]
         self.hidden = nn.ModuleList(_linear(i, o, rng, dtype, device) for i, o in pairwise(widths))
         self.output = _linear(widths[-1], dim, rng, dtype, device)
+        self._spare: list[Tensor] = []
         if output_scale is not None:
             if output_scale.shape != (dim,):
                 raise ValueError(f"output_scale must have shape ({dim},), got {tuple(output_scale.shape)}")
@@ -169,8 +175,21 @@ class Generator(Sampler):
         return outputs
 
     def _output(self, features: Tensor, z: Tensor) -> Tensor:
-        x = self.output(features)
+        weight, bias = self.output.weight, self.output.bias
+        if self._is_wide():
+            x = WideLinear.apply(features, weight, self._spare) + bias
+        else:
+            x = F.linear(features, weight, bias)
         return x if self.log_noise_scale is None else x + self.noise_scale * z
+
+    def _is_wide(self) -> bool:
+        return self.output.weight.numel() >= WIDE and self.output.weight.device.type == "cpu"
+
+    def release_gradients(self) -> None:
+        """Forget the gradients, but keep the memory of the largest for the next step."""
+        gradient = self.output.weight.grad
+        self._spare[:] = [gradient] if gradient is not None and self._is_wide() else []
+        super().release_gradients()
 
     def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """``f(z)``, eq. 6."""
@@ -250,6 +269,15 @@ class Linearization:
     output_weight: Tensor
     noise_scale: Tensor | None
     num_points: int
+
+    def at(self, points: slice) -> "Linearization":
+        """The same at some of the points."""
+        slopes = [slope[points] for slope in self.slopes]
+        return replace(self, slopes=slopes, num_points=len(range(*points.indices(self.num_points))))
+
+    def detach(self) -> "Linearization":
+        """The same without the graph of the forward pass behind its slopes."""
+        return replace(self, slopes=[slope.detach() for slope in self.slopes])
 
     @property
     def noise_dim(self) -> int:

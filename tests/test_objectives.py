@@ -6,7 +6,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from torch.func import functional_call, jacrev, vmap
 from torch.testing import assert_close
 
-from gpvi_lib.directions import SVGD
+from gpvi_lib.directions import GFSF, SVGD
 from gpvi_lib.fit import fit
 from gpvi_lib.inverse import BiCGSTABInverse, BlockInverse, DenseInverse, HelperInverse
 from gpvi_lib.kernels import RBF, median_bandwidth, squared_distances
@@ -157,18 +157,43 @@ def test_gpvi_needs_a_generator_with_noise(rng, target):
         GPVI(3)(make_generator(rng, 2), target, None, rng)
 
 
-def test_gpvi_draws_two_independent_sets(rng, target, monkeypatch):
-    generator, seen = make_generator(rng, 2, scale=0.5), {}
+@pytest.mark.parametrize("inverse", [BlockInverse, lambda: HelperInverse(width=8)], ids=["block", "helper"])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_gpvi_pulls_its_functional_gradient_back_through_a_second_batch(activation, inverse, rng, target):
+    generator = make_generator(rng, 2, (5,), activation, VECTOR)
+    state, parameters = rng.get_state(), list(generator.parameters())
+    loss, _ = GPVI(6, inverse())(generator, target, None, rng)
+    ours = torch.autograd.grad(loss, parameters)
+    rng.set_state(state)
+    source, query = generator.noise(6, rng), generator.noise(6, rng)
+    assert not bool((source == query).any())
+    phi, _ = GPVI(6, inverse()).functional_gradient(generator, target, source, query, None, rng)
+    expected = torch.autograd.grad((generator(query) * phi).sum() / 6, parameters)
+    for one, other in zip(ours, expected, strict=True):
+        assert_close(one, other)
 
-    def spy(self, generator, target, source, query, batch, rng):
-        seen.update(source=source, query=query)
-        return torch.ones_like(query), {}
 
-    monkeypatch.setattr(GPVI, "functional_gradient", spy)
-    loss, _ = GPVI(6)(generator, target, None, rng)
-    assert seen["source"].shape == seen["query"].shape == (6, 4)
-    assert not bool((seen["source"] == seen["query"]).any())
-    assert_close(loss, generator(seen["query"]).sum(-1).mean())
+def test_svgd_can_estimate_its_direction_from_another_batch(rng, target):
+    generator = make_generator(rng, 2, (5,), "tanh", VECTOR)
+    state, parameters = rng.get_state(), list(generator.parameters())
+    loss, _ = ParVI(SVGD(), 6, independent=True)(generator, target, None, rng)
+    ours = torch.autograd.grad(loss, parameters)
+    rng.set_state(state)
+    source, query = generator.rsample(12, rng).split(6)
+    k, weight = RBF()(source.detach(), query.detach())
+    kernel_gradients = weight[..., None] * (source[:, None] - query).detach()
+    phi = -(k[..., None] * score(target, source)[:, None] + kernel_gradients).mean(0)  # eq. 13, pair by pair
+    for one, other in zip(ours, torch.autograd.grad((query * phi).sum() / 6, parameters), strict=True):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((GFSF(), 6), "defined for SVGD, not for GFSF"), ((SVGD(), None), "give num_samples")],
+)
+def test_independent_batches_need_svgd_and_a_generator(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ParVI(*arguments, independent=True)
 
 
 def test_surrogate_pulls_the_direction_back_through_the_generator(rng, normal):
