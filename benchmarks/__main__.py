@@ -1,0 +1,166 @@
+"""``python -m benchmarks``: time everything, write ``results/bench/<device>.json``, print the tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from statistics import median
+from typing import Annotated
+
+import pandas
+import torch
+import typer
+from tqdm import tqdm
+
+from gpvi_lib import paths, provenance
+
+from . import cases, floor, peers, timing
+
+GROWN = ("amortized_svgd", "gpvi_block", "gpvi_helper")
+BASELINE = "amortized_svgd"
+
+
+def _advances(methods: list[str], size: cases.Size, device: torch.device) -> dict[str, Callable]:
+    return {method: cases.training(method, size, device).advance for method in methods}
+
+
+def steps(device: torch.device, threads: int, repeats: int, sizes: list[cases.Size]) -> list[dict]:
+    """ms per step, ratio to amortised SVGD and peak memory of every method at every size."""
+    rows = []
+    for size in tqdm(sizes, desc="steps", unit="size"):
+        dim = size.target(device).dim
+        methods = [m for m in cases.OBJECTIVES if cases.feasible(m, dim, size.samples)]
+        times = timing.interleaved(_advances(methods, size, device), repeats=repeats, seconds=0.2, threads=threads)
+        ratio = timing.ratios(times, BASELINE)
+        for method in cases.OBJECTIVES:
+            row = {"size": size.name, "dim": dim, "method": method}
+            if method in times:
+                row |= {"ms": 1e3 * median(times[method]), "ratio": ratio[method]}
+                row["memory_mb"] = timing.peak_memory(method, size, device)
+            rows.append(row)
+    return rows
+
+
+def _grown_sizes() -> dict[str, list[tuple[float, cases.Size]]]:
+    base = cases.BASE
+    return {
+        "k": [(k, replace(base, noise_dim=k)) for k in (16, 32, 64, 128, 256)],
+        "samples": [(n, replace(base, samples=n)) for n in (5, 10, 20, 40, 80)],
+        "batch": [(b, replace(base, batch=b)) for b in (25, 50, 100, 200, 400)],
+        "d": [(w, replace(base, network=_wide(w))) for w in (37, 74, 148, 296)],
+    }
+
+
+def _wide(width: int) -> Callable:
+    return lambda: cases.mlp([64, width, 64, 6])
+
+
+def growth(device: torch.device, threads: int, repeats: int) -> list[dict]:
+    """ms per step as one of d, k, samples and batch grows, and the exponent of the growth."""
+    rows = []
+    for name, sizes in tqdm(_grown_sizes().items(), desc="growth", unit="quantity"):
+        ms: dict[str, list[float]] = {method: [] for method in GROWN}
+        values = [float(size.target(device).dim) if name == "d" else value for value, size in sizes]
+        for _, size in sizes:
+            times = timing.interleaved(
+                _advances(list(GROWN), size, device), repeats=repeats, seconds=0.1, threads=threads
+            )
+            for method in GROWN:
+                ms[method].append(1e3 * median(times[method]))
+        for method in GROWN:
+            # The upper half: at the lower end overheads that do not grow hide the law.
+            exponent = timing.fitted_exponent(values[-3:], ms[method][-3:])
+            rows.append({"grows": name, "method": method, "values": values, "ms": ms[method], "exponent": exponent})
+    return rows
+
+
+def floors(measured: list[dict], device: torch.device, threads: int, sizes: list[cases.Size]) -> dict:
+    """Bytes and operations of a step over what the machine can do, beside what was measured."""
+    bandwidth, rate = timing.bandwidth(device, threads), timing.matrix_rate(device, threads)
+    rows = []
+    for size in sizes:
+        for method in ("amortized_svgd", "gpvi_block"):
+            (row,) = (r for r in measured if r["size"] == size.name and r["method"] == method)
+            block = method == "gpvi_block"
+            bytes_ms = 1e3 * floor.bytes_moved(size, row["dim"], block) / bandwidth
+            operations_ms = 1e3 * floor.operations(size, row["dim"], block) / rate
+            rows.append(
+                {"size": size.name, "method": method, "bytes_ms": bytes_ms, "operations_ms": operations_ms}
+                | {"ms": row["ms"], "times_floor": row["ms"] / max(bytes_ms, operations_ms)}
+            )
+    return {"bandwidth_gb_per_s": bandwidth / 1e9, "matrix_gflop_per_s": rate / 1e9, "rows": rows}
+
+
+def against_peers(threads: int, repeats: int) -> list[dict]:
+    """ms per step of SVGD and per proposal of HMC, 100 particles or chains; empty without the peers."""
+    if peers.missing():
+        print(f"peers left out: {', '.join(peers.missing())} not installed (pip install -e .[bench])")
+        return []
+    inputs, labels = peers.problem()
+    rows = []
+    for kind, libraries in peers.WORK.items():
+        calls = {name: build(inputs, labels) for name, build in libraries.items()}
+        times = timing.interleaved(calls, repeats=repeats, seconds=0.2, threads=threads)
+        ratio = timing.ratios(times, "gpvi_lib")
+        for name, seconds in times.items():
+            rows.append(
+                {"work": kind, "library": name, "ms": 1e3 * median(seconds) / peers.INNER, "ratio": ratio[name]}
+            )
+    return rows
+
+
+def _table(rows: list[dict], columns: list[str]) -> str:
+    frame = pandas.DataFrame(rows, columns=columns).replace(cases.LABELS)
+    return frame.to_markdown(index=False, floatfmt=".3g", missingval="–")
+
+
+def main(
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")] = None,
+    repeats: Annotated[int, typer.Option(min=3, help="Rounds in which all methods take turns.")] = 7,
+    size: Annotated[list[str] | None, typer.Option(help="Only these sizes; may be given again.")] = None,
+    only_steps: Annotated[bool, typer.Option("--only-steps", help="Leave out growth and peers.")] = False,
+) -> None:
+    """Time every method at every size; write the result as JSON and print it as tables."""
+    torch_device, threads = provenance.as_device(device), threads or provenance.cores()
+    torch.set_num_threads(threads)
+    sizes = [s for s in cases.SIZES if not size or s.name in size]
+    result = {
+        "device": provenance.device_name(torch_device),
+        "threads": threads,
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "repeats": repeats,
+        "steps": steps(torch_device, threads, repeats, sizes),
+    }
+    result["floor"] = floors(result["steps"], torch_device, threads, sizes)
+    if not only_steps:
+        result["growth"] = growth(torch_device, threads, repeats)
+        result["peers"] = against_peers(threads, repeats) if torch_device.type == "cpu" else []
+    name = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
+    path = paths.results_root() / "bench" / f"{name}.json"
+    paths.write_atomically(path, (json.dumps(result, indent=1) + "\n").encode())
+    _report(result)
+    print(f"\nwritten to {paths.shown(path)}")
+
+
+def _report(result: dict) -> None:
+    print(f"\n{result['device']}, {result['threads']} threads, medians of {result['repeats']} rounds\n")
+    print(_table(result["steps"], ["size", "dim", "method", "ms", "ratio", "memory_mb"]))
+    print(
+        "\nratio: to a step of amortised SVGD with independent batches, in the same run; – is infeasible or too slow\n"
+    )
+    bound = result["floor"]
+    print(_table(bound["rows"], ["size", "method", "bytes_ms", "operations_ms", "ms", "times_floor"]))
+    print(f"\n{bound['bandwidth_gb_per_s']:.3g} GB/s, {bound['matrix_gflop_per_s']:.3g} GFLOP/s measured\n")
+    if "growth" in result:
+        print(_table(result["growth"], ["grows", "method", "exponent"]), "\n")
+        print(_table(result["peers"], ["work", "library", "ms", "ratio"]))
+
+
+if __name__ == "__main__":
+    typer.run(main)

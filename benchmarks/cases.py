@@ -1,0 +1,128 @@
+"""The problems and methods that are timed, built as `gpvi_lib.fit` would build them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from gpvi_lib import (
+    GPVI,
+    SVGD,
+    BayesianLinearRegression,
+    BiCGSTABInverse,
+    BlockInverse,
+    ClassificationPosterior,
+    DenseInverse,
+    FlatModule,
+    Generator,
+    HelperInverse,
+    MaximumLikelihood,
+    NegativeELBO,
+    NormalPrior,
+    Particles,
+    ParVI,
+    cifar_cnn,
+    lenet5,
+    mlp,
+)
+from gpvi_lib.fit import Training
+from gpvi_lib.objectives import Objective
+from gpvi_lib.samplers import Sampler, standard_normal
+from gpvi_lib.targets import Target
+
+NUM_DATA = 1_000
+"""Random inputs and labels: a step costs the same on them as on real ones."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """One problem with a generator for it.
+
+    Args:
+        name: for the table.
+        network: the classifier whose weights are sampled; None for linear regression in three dimensions.
+        inputs: shape of one input.
+        noise_dim, hidden: k and the hidden layers of g.
+        samples: n, particles or samples in each of the two batches.
+        batch: minibatch of data.
+        helper: width of the helper network.
+    """
+
+    name: str
+    network: Callable[[], nn.Module] | None
+    inputs: tuple[int, ...]
+    noise_dim: int
+    hidden: tuple[int, ...]
+    samples: int
+    batch: int
+    helper: int
+
+    def target(self, device: torch.device) -> Target:
+        """The posterior, on random data."""
+        rng = torch.Generator(device).manual_seed(0)
+        inputs = torch.randn(NUM_DATA, *self.inputs, generator=rng, device=device)
+        if self.network is None:
+            return BayesianLinearRegression(inputs, inputs.sum(1))
+        network = FlatModule(self.network())
+        classes = network(torch.zeros(1, network.dim), torch.zeros(1, *self.inputs)).shape[-1]
+        labels = torch.randint(classes, (NUM_DATA,), generator=rng, device=device)
+        return ClassificationPosterior(network, inputs, labels, NormalPrior(network.fan_in_scale().to(device)))
+
+
+SIZES = (
+    Size("linear regression", None, (3,), 3, (), 100, 10, 10),
+    Size("4-class BNN", lambda: mlp([2, 10, 10, 4]), (2,), 64, (64, 64), 100, 100, 64),
+    Size("MLP, d = 1,000", lambda: mlp([64, 14, 6]), (64,), 64, (128, 128), 10, 50, 64),
+    Size("MLP, d = 10,000", lambda: mlp([64, 74, 64, 6]), (64,), 64, (128, 128), 10, 50, 128),
+    Size("LeNet-5 (MNIST)", lambda: lenet5(10), (1, 28, 28), 256, (256, 512, 1024), 10, 50, 512),
+    Size("CNN (CIFAR-10)", lambda: cifar_cnn(10), (3, 32, 32), 400, (400, 600, 1000), 10, 50, 512),
+)
+BASE = replace(SIZES[3], name="base")
+"""What the growth study starts from."""
+
+OBJECTIVES: dict[str, Callable[[Size], Objective]] = {
+    "amortized_svgd": lambda size: ParVI(SVGD(), size.samples, independent=True),
+    "gpvi_block": lambda size: GPVI(size.samples, BlockInverse()),
+    "gpvi_helper": lambda size: GPVI(size.samples, HelperInverse(width=size.helper)),
+    "gpvi_bicgstab": lambda size: GPVI(size.samples, BiCGSTABInverse()),
+    "gpvi_bicgstab_1": lambda size: GPVI(size.samples, BiCGSTABInverse(max_iterations=1, warm_start=True)),
+    "gpvi_dense": lambda size: GPVI(size.samples, DenseInverse()),
+    "gpvi_exact_density": lambda size: NegativeELBO(size.samples),
+    "svgd": lambda size: ParVI(SVGD()),
+    "deep_ensemble": lambda size: MaximumLikelihood(),
+}
+PARTICLES = ("svgd", "deep_ensemble")
+LABELS = {
+    "amortized_svgd": "amortised SVGD",
+    "gpvi_block": "GPVI, block",
+    "gpvi_helper": "GPVI, helper",
+    "gpvi_bicgstab": "GPVI, BiCGSTAB to 1e-6",
+    "gpvi_bicgstab_1": "GPVI, BiCGSTAB once",
+    "gpvi_dense": "GPVI, dense",
+    "gpvi_exact_density": "GPVI, exact density",
+    "svgd": "SVGD",
+    "deep_ensemble": "deep ensemble",
+}
+
+
+def feasible(method: str, dim: int, samples: int) -> bool:
+    """Whether a method's largest tensor fits: n Jacobians of d x d for the dense inverse."""
+    return method != "gpvi_dense" or samples * dim**2 * 4 <= 1e9
+
+
+def sampler(method: str, size: Size, dim: int, rng: torch.Generator) -> Sampler:
+    """Free particles, or the generator of this size with λ = 0.1."""
+    if method in PARTICLES:
+        return Particles(0.1 * standard_normal((size.samples, dim), rng, torch.empty(0, device=rng.device)))
+    return Generator(dim, size.noise_dim, size.hidden, noise_scale=0.1, rng=rng, device=rng.device)
+
+
+def training(method: str, size: Size, device: torch.device) -> Training:
+    """Everything that one step of `method` needs."""
+    rng = torch.Generator(device).manual_seed(1)
+    target = size.target(device)
+    chosen = sampler(method, size, target.dim, rng)
+    return Training(chosen, target, OBJECTIVES[method](size), rng=rng, lr=1e-5, batch_size=size.batch)
