@@ -122,7 +122,7 @@ def mnist_seeds(profile: str) -> tuple[int, ...]:
     return tuple(range(SIZES["mnist"]["seeds"][profile]))
 
 
-PRIOR_SCALES = (1, 2, 4, 8, 16)
+PRIOR_SCALES = (1, 2, 4, 8, 16, 32, 64)
 PRIOR_CANDIDATES = {
     f"{method}_prior_{scale}": (method, scale) for method in ("svgd", "gpvi_exact_density") for scale in PRIOR_SCALES
 }
