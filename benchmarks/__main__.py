@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from gpvi_lib import paths, provenance
 
-from . import cases, floor, peers, timing
+from . import cases, floor, peers, products, timing
 
 GROWN = ("amortized_svgd", "gpvi_block", "gpvi_helper")
 BASELINE = "amortized_svgd"
@@ -112,6 +112,12 @@ def against_peers(threads: int, repeats: int) -> list[dict]:
     return rows
 
 
+def output_layer(threads: int, repeats: int) -> list[dict]:
+    """ms of each product of a wide output layer on the CPU."""
+    times = timing.interleaved(products.calls(), repeats=repeats, seconds=0.1, threads=threads)
+    return [{"product": name, "ms": 1e3 * median(seconds)} for name, seconds in times.items()]
+
+
 def _table(rows: list[dict], columns: list[str]) -> str:
     frame = pandas.DataFrame(rows, columns=columns).replace(cases.LABELS)
     return frame.to_markdown(index=False, floatfmt=".3g", missingval="–")
@@ -140,7 +146,9 @@ def main(
     result["floor"] = floors(result["steps"], torch_device, threads, sizes)
     if not only_steps:
         result["growth"] = growth(torch_device, threads, repeats)
-        result["peers"] = against_peers(threads, repeats) if torch_device.type == "cpu" else []
+        on_cpu = torch_device.type == "cpu"
+        result["products"] = output_layer(threads, repeats) if on_cpu else []
+        result["peers"] = against_peers(threads, repeats) if on_cpu else []
     name = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
     path = paths.results_root() / "bench" / f"{name}.json"
     paths.write_atomically(path, (json.dumps(result, indent=1) + "\n").encode())
@@ -159,6 +167,7 @@ def _report(result: dict) -> None:
     print(f"\n{bound['bandwidth_gb_per_s']:.3g} GB/s, {bound['matrix_gflop_per_s']:.3g} GFLOP/s measured\n")
     if "growth" in result:
         print(_table(result["growth"], ["grows", "method", "exponent"]), "\n")
+        print(_table(result["products"], ["product", "ms"]), "\n")
         print(_table(result["peers"], ["work", "library", "ms", "ratio"]))
 
 

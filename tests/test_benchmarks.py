@@ -6,7 +6,7 @@ from itertools import groupby
 import pytest
 import torch
 
-from benchmarks import cases, floor, peers, timing
+from benchmarks import cases, floor, peers, products, timing
 from benchmarks.__main__ import main
 from gpvi_lib import paths
 
@@ -55,6 +55,18 @@ def test_calls_take_turns_and_slow_ones_are_left_out(monkeypatch):
     assert [name for name, _ in groupby(order)][-6:] == ["a", "b"] * 3
     monkeypatch.setattr(timing, "TOO_SLOW", -1.0)
     assert timing.interleaved(calls, repeats=3, seconds=0.0, threads=1) == {}
+
+
+def test_the_products_of_one_kind_are_one_product(monkeypatch):
+    monkeypatch.setattr(products, "ROWS", 30)
+    monkeypatch.setattr(products, "WIDTH", 8)
+    results = {}
+    for name, call in products.calls(samples=3).items():
+        results.setdefault(name.split(":")[0], []).append(call())
+    for first, *others in results.values():
+        for other in others:
+            torch.testing.assert_close(first, other)
+    assert sorted(map(len, results.values())) == [1, 2, 2, 2]
 
 
 def test_our_side_of_the_peers_samples_the_right_posterior():
