@@ -118,6 +118,7 @@ def test_open_category_metrics_are_those_of_its_parts(normal, rng):
         "auroc": float((variances[1][:, None] > variances[0]).double().mean()),
         "auroc_entropy": float((entropies[1][:, None] > entropies[0]).double().mean()),
         "ece": naive_ece(probabilities, labels),
+        "log_likelihood": float(probabilities[torch.arange(50), labels].log().mean()),
     }
     assert result == pytest.approx(expected, abs=5e-5)
     assert_close(result["auroc"], expected["auroc"])

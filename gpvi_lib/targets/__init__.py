@@ -5,11 +5,14 @@ from gpvi_lib.targets.classification import ClassificationPosterior
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
 from gpvi_lib.targets.regression import BayesianLinearRegression
+from gpvi_lib.targets.toy import Banana, GaussianMixture
 
 __all__ = [
+    "Banana",
     "BayesianLinearRegression",
     "ClassificationPosterior",
     "Gaussian",
+    "GaussianMixture",
     "NormalPrior",
     "ScaleMixturePrior",
     "Target",
