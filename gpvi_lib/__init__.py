@@ -17,13 +17,16 @@ from gpvi_lib.inverse import (
     bicgstab,
 )
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
+from gpvi_lib.metrics import ksd_u_statistic
 from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
-from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, ParVI, surrogate
+from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, MaximumLikelihood, NegativeELBO, ParVI, surrogate
 from gpvi_lib.samplers import Generator, Linearization, MeanField, Particles, Sampler
 from gpvi_lib.targets import (
+    Banana,
     BayesianLinearRegression,
     ClassificationPosterior,
     Gaussian,
+    GaussianMixture,
     NormalPrior,
     ScaleMixturePrior,
     Target,
@@ -37,6 +40,7 @@ __all__ = [
     "GPVI",
     "RBF",
     "SVGD",
+    "Banana",
     "BayesianLinearRegression",
     "BiCGSTABInverse",
     "BlockInverse",
@@ -48,10 +52,12 @@ __all__ = [
     "FlatModule",
     "GPVIError",
     "Gaussian",
+    "GaussianMixture",
     "Generator",
     "HMCResult",
     "HelperInverse",
     "InverseJacobian",
+    "KernelSteinDiscrepancy",
     "Linearization",
     "MaximumLikelihood",
     "MeanField",
@@ -70,6 +76,7 @@ __all__ = [
     "fit",
     "hmc",
     "kernel_gradient_sum",
+    "ksd_u_statistic",
     "leapfrog",
     "lenet5",
     "median_bandwidth",

@@ -12,6 +12,9 @@ from gpvi_lib.errors import NotebookError
 # Number of the notebook -> (file of gpvi_lib, what it says, what would be wrong).
 MUTATIONS = {
     "00": ("inverse.py", "linearization.dense().mT, rhs.mT", "linearization.dense(), rhs.mT"),
+    "02": ("samplers.py", "else a + torch.diag(self.noise_scale[:k])", "else a - torch.diag(self.noise_scale[:k])"),
+    "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
+    "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
 }
 

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from gpvi_lib.errors import UnknownName
-from gpvi_lib.experiments import bayesian_linear_regression, open_category
+from gpvi_lib.experiments import (
+    bayesian_linear_regression,
+    classification,
+    descent,
+    folds,
+    gaussian_density,
+    inverse_cost,
+    inverse_solvers,
+    nuts_reference,
+    open_category,
+)
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (bayesian_linear_regression.EXPERIMENT, *open_category.EXPERIMENTS)
+    experiment.name: experiment
+    for experiment in (
+        *gaussian_density.EXPERIMENTS,
+        gaussian_density.CONTROL,
+        bayesian_linear_regression.EXPERIMENT,
+        nuts_reference.EXPERIMENT,
+        *classification.EXPERIMENTS,
+        *descent.EXPERIMENTS,
+        folds.EXPERIMENT,
+        inverse_cost.EXPERIMENT,
+        inverse_solvers.EXPERIMENT,
+        *open_category.EXPERIMENTS,
+    )
 }
 
 

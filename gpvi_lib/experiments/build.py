@@ -16,6 +16,7 @@ from ..objectives import GPVI, MaximumLikelihood, NegativeELBO, Objective, ParVI
 from ..samplers import Generator, MeanField, Particles, Sampler, standard_normal
 
 DIRECTIONS = {"svgd": SVGD, "gfsf": GFSF, "stein_critic": SteinCritic}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 OBJECTIVES = {"parvi": ParVI, "gpvi": GPVI, "elbo": NegativeELBO, "likelihood": MaximumLikelihood}
 
 
@@ -37,19 +38,22 @@ def build_objective(spec: dict) -> Objective:
 
 
 def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Generator) -> Sampler:
-    """The sampler of a specification, in float32 on ``rng``'s device.
+    """The sampler of a specification, on ``rng``'s device.
 
     Args:
         spec: ``particles`` (num), ``mean_field`` (scale, in units of the argument ``scale``) or ``generator``
             (arguments of :class:`Generator`; ``noise_scale_unit: "prior"`` multiplies λ by ``scale``, one λ per
-            coordinate, and ``output_scale: "prior"`` sets the scale of the initial output).
+            coordinate, and ``output_scale: "prior"`` sets the scale of the initial output). Any of them may have a
+            ``dtype``, "float32" (the default) or "float64".
         dim: d.
         scale: the scale of the first samples, a number or ``(d,)``; usually that of the prior.
         rng: all randomness.
     """
     spec = dict(spec)
-    kind = spec.pop("kind")
-    scale = torch.as_tensor(scale, dtype=torch.float32, device=rng.device).expand(dim)
+    kind, dtype = spec.pop("kind"), spec.pop("dtype", "float32")
+    if dtype not in DTYPES:
+        raise UnknownName.among("dtype", dtype, DTYPES)
+    scale = torch.as_tensor(scale, dtype=DTYPES[dtype], device=rng.device).expand(dim)
     if kind == "particles":
         return Particles(scale * standard_normal((spec["num"], dim), rng, scale))
     if kind == "mean_field":
@@ -64,4 +68,4 @@ def _generator(spec: dict, dim: int, scale: Tensor, rng: torch.Generator) -> Gen
         spec["noise_scale"] = spec["noise_scale"] * scale
     if spec.pop("output_scale", None) == "prior":
         spec["output_scale"] = scale
-    return Generator(dim, **spec, rng=rng, device=rng.device)
+    return Generator(dim, **spec, rng=rng, dtype=scale.dtype, device=rng.device)
