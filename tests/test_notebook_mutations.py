@@ -13,6 +13,7 @@ from gpvi_lib.errors import NotebookError
 MUTATIONS = {
     "00": ("inverse.py", "linearization.dense().mT, rhs.mT", "linearization.dense(), rhs.mT"),
     "02": ("samplers.py", "else a + torch.diag(self.noise_scale[:k])", "else a - torch.diag(self.noise_scale[:k])"),
+    "05": ("kernels.py", "return k, k * (-2 / h)", "return k, k * (-1 / h)"),
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
     "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),

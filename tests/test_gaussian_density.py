@@ -1,0 +1,143 @@
+"""Gaussian density estimation: the problems, the measures, and that its cells run and can be told apart."""
+
+import math
+import pickle
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gpvi_lib import GPVI, Gaussian, Generator, HelperInverse, fit, records
+from gpvi_lib.errors import UnknownName
+from gpvi_lib.experiments import gaussian_density as density
+from gpvi_lib.experiments import get_experiment
+from gpvi_lib.experiments.build import build_sampler
+
+TWO, FIVE = density.EXPERIMENTS
+
+
+@pytest.fixture(autouse=True)
+def _own_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPVI_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("GPVI_BUILD", str(tmp_path / "build"))
+
+
+def linear(jacobian, offset=None):
+    dim = len(jacobian)
+    generator = Generator(dim, noise_scale=None, rng=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with torch.no_grad():
+        generator.output.weight.copy_(jacobian)
+        generator.output.bias.copy_(torch.zeros(dim) if offset is None else offset)
+    return generator
+
+
+def test_problems_are_wishart_and_differ_between_seeds():
+    a = torch.stack([density.factor(5, seed) for seed in range(400)])
+    assert_close(a.mean(), torch.tensor(0.0, dtype=torch.float64), atol=0.04, rtol=0)  # sd of the mean 0.01
+    assert_close(a.square().mean(), torch.tensor(1.0, dtype=torch.float64), atol=0.06, rtol=0)  # sd 0.014
+    assert not torch.equal(a[0], a[1])
+    target = density.problem(FIVE.config("gpvi", "paper"), 3)
+    assert_close(target.covariance.double(), a[3] @ a[3].mT, rtol=1e-6, atol=1e-6)
+    assert target.mean.dtype == torch.float32
+
+
+def test_the_paper_problems_have_a_cholesky_factor_in_float32():
+    for experiment in density.EXPERIMENTS:
+        for seed in experiment.seeds("paper"):
+            density.problem(experiment.config("gpvi", "paper"), seed)  # raises if it had none
+
+
+def test_controls_change_one_thing_each():
+    plain = FIVE.config("gpvi_exact_jac", "paper")
+    double, white = (density.CONTROL.config(method, "paper") for method in ("float64", "whitened"))
+    assert double | {"sampler": plain["sampler"]} == plain
+    assert white | {"whitened": False} == plain
+    assert density.problem(double, 0).covariance.dtype == torch.float64
+    assert torch.equal(density.problem(white, 0).covariance, torch.eye(5))
+
+
+def test_measures_of_an_exact_sampler_vanish():
+    a = density.factor(5, 0)
+    rotation = torch.linalg.qr(density.factor(5, 1))[0]
+    found = density.errors(a @ a.mT, linear(a @ rotation))
+    assert max(found[name] for name in found if name.startswith("sigma")) < 1e-12
+    assert found["kl"] == pytest.approx(0, abs=1e-12)
+    assert found["ratio_min"] == pytest.approx(1) == found["ratio_max"]
+    assert found["condition"] == pytest.approx(float(torch.linalg.cond(a)))
+
+
+def test_measures_against_hand():
+    covariance = torch.diag(torch.tensor([1.0, 4.0], dtype=torch.float64))
+    jacobian = torch.diag(torch.tensor([2.0, 1.0], dtype=torch.float64))
+    found = density.errors(covariance, linear(jacobian, torch.tensor([0.0, 2.0])))
+    assert found["sigma_error"] == pytest.approx(math.sqrt(18 / 17))
+    assert found["sigma_error_absolute"] == pytest.approx(math.sqrt(18))
+    assert found["sigma_error_largest"] == pytest.approx(3)
+    assert (found["ratio_min"], found["ratio_max"]) == pytest.approx((0.25, 4))
+    assert found["kl"] == pytest.approx(0.5 * (4 - 1 - math.log(4) + 0.25 - 1 + math.log(4) + 1))
+
+
+def test_divergence_agrees_with_torch():
+    a, b = density.factor(5, 2), density.factor(5, 3)
+    offset = torch.ones(5, dtype=torch.float64)
+    normal = torch.distributions.MultivariateNormal
+    q, p = normal(offset, b @ b.mT), normal(torch.zeros(5, dtype=torch.float64), a @ a.mT)
+    assert density.divergence(a @ a.mT, b, offset) == pytest.approx(float(torch.distributions.kl_divergence(q, p)))
+
+
+def test_variance_ratios_keep_the_digits_of_a_narrow_direction():
+    jacobian = torch.diag(torch.tensor([1.0, 1e-9], dtype=torch.float64))
+    ratios = density.variance_ratios(torch.eye(2, dtype=torch.float64), jacobian)
+    assert_close(ratios, torch.tensor([1e-18, 1.0], dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+def test_delivered_repulsion():
+    """0 from a helper that answers 0; close to 1 after enough updates on a fixed generator; NaN without a helper."""
+    jacobian = torch.diag(torch.tensor([1.0, 0.5], dtype=torch.float64))
+    generator, target = linear(jacobian), Gaussian(torch.zeros(2).double(), torch.eye(2).double())
+    objective = GPVI(30, HelperInverse(width=16, lr=1e-2))
+    assert density.delivered_repulsion(objective, generator).isnan().all()
+    rng = torch.Generator().manual_seed(1)
+    fit(generator, target, objective, steps=400, lr=1e-9, rng=rng, progress=False)
+    assert (density.delivered_repulsion(objective, generator) - 1).abs().max() < 0.1
+    with torch.no_grad():
+        for parameter in objective.inverse.network.parameters():
+            parameter.zero_()
+    assert_close(density.delivered_repulsion(objective, generator), torch.zeros(2, dtype=torch.float64))
+    assert density.delivered_repulsion(GPVI(30), generator).isnan().all()
+
+
+@pytest.mark.parametrize("experiment", [*density.EXPERIMENTS, density.CONTROL], ids=lambda e: e.name)
+def test_every_cell_runs_and_survives_pickling(experiment):
+    assert get_experiment(experiment.name) is experiment
+    again = pickle.loads(pickle.dumps(experiment))
+    for method in experiment.methods:
+        assert again.config(method, "paper") == experiment.config(method, "paper")
+    for record in records.sweep(experiment, "smoke", progress=False):
+        arrays = record.arrays()
+        steps = arrays["history_step"].tolist()
+        assert steps[0] == 0 and steps[-1] == record.config["steps"]
+        learned = arrays["jacobian"] @ arrays["jacobian"].mT
+        error = (learned - arrays["covariance"]).norm() / arrays["covariance"].norm()
+        assert record.metrics["sigma_error"] == pytest.approx(float(error))
+        assert ("history_delivered_0" in arrays) == (record.method in ("gpvi", "gpvi_best"))
+
+
+def test_float64_reaches_the_generator():
+    rng = torch.Generator().manual_seed(0)
+    spec = density.CONTROLS["float64"]["sampler"]
+    assert build_sampler(spec, 5, 1.0, rng).output.weight.dtype == torch.float64
+    assert build_sampler(density.GENERATOR, 5, 1.0, rng).output.weight.dtype == torch.float32
+    assert build_sampler({"kind": "particles", "num": 3, "dtype": "float64"}, 5, 1.0, rng).x.dtype == torch.float64
+    with pytest.raises(UnknownName, match="float16"):
+        build_sampler(density.GENERATOR | {"dtype": "float16"}, 5, 1.0, rng)
+
+
+def test_rows_and_deviations():
+    for experiment in density.EXPERIMENTS:
+        score = experiment.scores[0]
+        assert experiment.row("gpvi", score) == ("gpvi", "printed")
+        assert experiment.row("gpvi_best", score) == ("gpvi", "best")
+        assert {s.item for s in experiment.scores} == {f"gpvi/{t}/{experiment.name[-2:]}" for t in ("table1", "table5")}
+        assert all("10,000" in experiment.deviations(method, "paper") for method in experiment.methods)
+    assert density.CONTROL.scores == ()
