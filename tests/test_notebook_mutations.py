@@ -12,6 +12,7 @@ from gpvi_lib.errors import NotebookError
 # Number of the notebook -> (file of gpvi_lib, what it says, what would be wrong).
 MUTATIONS = {
     "00": ("inverse.py", "linearization.dense().mT, rhs.mT", "linearization.dense(), rhs.mT"),
+    "01": ("objectives.py", "z[:n], z[n:], rng)", "z[:n], z[:n], rng)"),
     "02": ("samplers.py", "else a + torch.diag(self.noise_scale[:k])", "else a - torch.diag(self.noise_scale[:k])"),
     "05": ("kernels.py", "return k, k * (-2 / h)", "return k, k * (-1 / h)"),
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
