@@ -17,6 +17,11 @@ MUTATIONS = {
     "03": ("inverse.py", "head_rhs = head_rhs - linearization", "head_rhs = head_rhs + linearization"),
     "04": ("inverse.py", "return value.abs() <= eps * scale", "return value <= eps * scale"),
     "05": ("kernels.py", "return k, k * (-2 / h)", "return k, k * (-1 / h)"),
+    "06": (
+        "directions.py",
+        "(k.mT @ score + kernel_gradient_sum(weight, x, x if",
+        "(k.mT @ score - kernel_gradient_sum(weight, x, x if",
+    ),
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
     "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
