@@ -212,7 +212,7 @@ def test_only_known_sets_can_be_downloaded(downloads, name):
 
 @pytest.mark.parametrize("name", ["minst", "cifar10", ""])
 def test_an_unknown_set_is_an_error_that_lists_the_known(name):
-    with pytest.raises(UnknownName, match="valid: digits, mnist"):
+    with pytest.raises(UnknownName, match="valid: digits, digits-validation, mnist"):
         data.load(name)
 
 
