@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -46,15 +45,8 @@ def median_bandwidth(squared: Float[Tensor, "n m"], rule: BandwidthRule = "paper
     if min(n, m) < 2:
         raise ValueError(f"the median bandwidth needs at least 2 samples on each side, got {n} and {m}")
     zeros = n if same else 0
-    median = _smallest(squared.flatten(), zeros + (n * m - zeros + 1) // 2)
+    median = squared.flatten().kthvalue(zeros + (n * m - zeros + 1) // 2).values
     return median / (math.log(m) if rule == "paper" else math.log(n * m))
-
-
-def _smallest(values: Float[Tensor, " n"], k: int) -> Float[Tensor, ""]:
-    """The ``k``-th smallest value, counted from 1."""
-    if values.device.type == "cpu" and not values.requires_grad:
-        return torch.from_numpy(np.partition(values.numpy(), k - 1))[k - 1]  # five times as fast as kthvalue
-    return values.kthvalue(k).values
 
 
 @dataclass(frozen=True)
@@ -75,6 +67,14 @@ class RBF:
         elif not self.bandwidth > 0:
             raise ValueError(f"the bandwidth h must be positive, got {self.bandwidth}")
 
+    def bandwidth_at(self, squared: Float[Tensor, "n m"], *, same: bool) -> float | Float[Tensor, ""]:
+        """The ``h`` that the kernel takes on these squared distances; ``same`` as in :func:`median_bandwidth`."""
+        if not isinstance(self.bandwidth, str):
+            return self.bandwidth
+        h = median_bandwidth(squared, self.bandwidth, same=same)
+        # Samples that coincide have no scale of their own: any h > 0 gives k = 1 among them.
+        return torch.where(h > 0, h, torch.ones_like(h))
+
     def __call__(
         self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | None = None
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m"]]:
@@ -89,11 +89,7 @@ class RBF:
         """
         same = y is None
         squared = squared_distances(x, x if same else y)
-        h = self.bandwidth
-        if isinstance(h, str):
-            h = median_bandwidth(squared, h, same=same)
-            # Samples that coincide have no scale of their own: any h > 0 gives k = 1 among them.
-            h = torch.where(h > 0, h, torch.ones_like(h))
+        h = self.bandwidth_at(squared, same=same)
         k = torch.exp(-squared / h)
         return k, k * (-2 / h)
 

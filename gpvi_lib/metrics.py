@@ -71,13 +71,6 @@ def open_category_metrics(
     }
 
 
-def fixed_bandwidth(kernel: RBF, x: Float[Tensor, "n d"]) -> RBF:
-    """The same kernel with the bandwidth that it takes on ``x`` as a number, which no gradient sees."""
-    with torch.no_grad():
-        k, weight = kernel(x)  # weight = -(2 / h) k, and k(x, x) = 1 cannot underflow
-        return RBF(float(-2 * k[0, 0] / weight[0, 0]))
-
-
 def stein_kernel(x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], kernel: RBF = RBF()) -> Float[Tensor, "n n"]:
     r"""The Stein kernel ``u_p(x_i, x_j)`` (Liu, Lee and Jordan 2016): its mean over ``x_i ~ p`` is 0 for any ``x_j``.
 
@@ -88,8 +81,8 @@ def stein_kernel(x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], kernel: R
     with ``s = ∇log p`` and the RBF kernel; by matrix products, never ``(n, n, d)``. Differentiable in ``x`` and ``s``.
     A bandwidth that follows the points is held fixed.
     """
-    h = fixed_bandwidth(kernel, x).bandwidth
     squared = squared_distances(x, x)
+    h = kernel.bandwidth_at(squared.detach(), same=True)
     centred = x - x.detach().mean(0)  # differences do not see it, rounding does
     cross = score @ centred.mT
     own = cross.diagonal()

@@ -34,12 +34,20 @@ class WideLinear(torch.autograd.Function):
         """Keep the factors of both gradients."""
         a, weight, ctx.spare = inputs
         ctx.save_for_backward(a, weight)
+        ctx.save_for_forward(a, weight)
 
     @staticmethod
     def backward(ctx, grad: Float[Tensor, "n d"]):
         """``grad W`` and ``gradᵀ a``, the latter into the spare tensor if there is one."""
         a, weight = ctx.saved_tensors
-        return grad @ weight, _outer(grad, a, ctx.spare), None
+        return grad @ weight if ctx.needs_input_grad[0] else None, _outer(grad, a, ctx.spare), None
+
+    @staticmethod
+    def jvp(ctx, a_tangent: Float[Tensor, "n w"] | None, weight_tangent: Float[Tensor, "d w"] | None, _):
+        """``ȧ Wᵀ + a Ẇᵀ``."""
+        a, weight = ctx.saved_tensors
+        parts = [] if a_tangent is None else [(weight @ a_tangent.mT).mT]
+        return sum(parts if weight_tangent is None else [*parts, (weight_tangent @ a.mT).mT])
 
 
 def _outer(grad: Tensor, a: Tensor, spare: list[Tensor]) -> Float[Tensor, "d w"]:

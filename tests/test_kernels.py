@@ -112,3 +112,10 @@ def test_one_sample_has_no_median_bandwidth(n, m):
 def test_impossible_bandwidths_are_refused(bandwidth):
     with pytest.raises(ValueError, match="bandwidth"):
         RBF(bandwidth)
+
+
+@pytest.mark.parametrize("bandwidth", ["paper", "half", 0.7])
+def test_the_kernel_can_be_vectorised(normal, bandwidth):
+    batches = normal(3, 20, 2)
+    together = torch.vmap(lambda x: RBF(bandwidth)(x)[0])(batches)
+    assert_close(together, torch.stack([RBF(bandwidth)(x)[0] for x in batches]))

@@ -31,6 +31,14 @@ def test_the_gradient_goes_into_the_spare_tensor(normal):
     assert_close(weight.grad, 2 * (a @ weight.detach().mT).mT @ a)
 
 
+def test_it_has_a_forward_mode(normal):
+    a, weight = normal(4, 3), normal(7, 3)
+    both = (normal(4, 3), normal(7, 3))
+    expected = torch.func.jvp(F.linear, (a, weight), both)[1]
+    assert_close(torch.func.jvp(lambda a, w: WideLinear.apply(a, w, []), (a, weight), both)[1], expected)
+    assert_close(torch.func.jacfwd(lambda row: WideLinear.apply(row[None], weight, [])[0])(a[0]), weight)
+
+
 @pytest.fixture
 def small_is_wide(monkeypatch):
     monkeypatch.setattr(samplers, "WIDE", 1)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..fit import fit
 from ..hmc import hmc
 from ..metrics import relative_error
 from ..samplers import Generator, MeanField, Sampler
 from ..targets import BayesianLinearRegression, NormalPrior
 from .base import Experiment, Outcome, RunContext, Score
-from .build import build_objective, build_sampler
+from .build import build_objective, build_sampler, train
 
 SAMPLES = 100
 GENERATOR = {"kind": "generator", "hidden": [], "noise_scale": None}
@@ -25,14 +24,14 @@ CRITIC = {"kind": "stein_critic", "hidden": [100], "lr": 1e-3, "l2_weight": 10.0
 HELPER = {"kind": "helper", "width": 10, "num_layers": 3, "lr": 1e-4}
 
 
-def _parvi(direction: dict, amortised: bool) -> dict:
+def parvi(direction: dict, amortised: bool) -> dict:
     objective = {"kind": "parvi", "direction": direction}
     if amortised:
         objective["num_samples"] = SAMPLES
     return {"sampler": GENERATOR if amortised else PARTICLES, "objective": objective}
 
 
-def _gpvi(inverse: dict, samples: int = SAMPLES) -> dict:
+def gpvi(inverse: dict, samples: int = SAMPLES) -> dict:
     return {"sampler": GENERATOR, "objective": {"kind": "gpvi", "num_samples": samples, "inverse": inverse}}
 
 
@@ -46,17 +45,17 @@ def _mean_field(prior_scale: float | None) -> dict:
 
 # The paper's settings (Table 7); what they leave open is in the notebook.
 PRINTED = {
-    "svgd": _parvi({"kind": "svgd"}, amortised=False),
-    "gfsf": _parvi({"kind": "gfsf"}, amortised=False),
-    "ksd": _parvi(CRITIC, amortised=False),
-    "amortized_svgd": _parvi({"kind": "svgd"}, amortised=True),
-    "amortized_gfsf": _parvi({"kind": "gfsf"}, amortised=True),
-    "amortized_ksd": _parvi(CRITIC, amortised=True),
+    "svgd": parvi({"kind": "svgd"}, amortised=False),
+    "gfsf": parvi({"kind": "gfsf"}, amortised=False),
+    "ksd": parvi(CRITIC, amortised=False),
+    "amortized_svgd": parvi({"kind": "svgd"}, amortised=True),
+    "amortized_gfsf": parvi({"kind": "gfsf"}, amortised=True),
+    "amortized_ksd": parvi(CRITIC, amortised=True),
     "mf_vi": _mean_field(prior_scale=1.0),
     "deep_ensemble": {"sampler": PARTICLES, "objective": {"kind": "likelihood"}},
     "hmc": {"step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000, "chains": 4, "thin": 200},
-    "gpvi": _gpvi(HELPER),
-    "gpvi_exact_jac": _gpvi({"kind": "dense"}),
+    "gpvi": gpvi(HELPER),
+    "gpvi_exact_jac": gpvi({"kind": "dense"}),
 }
 # Ours: the learning rate decays, so that the noise of minibatches of 10 does not stay in the answer.
 DECAY = {"steps": 15_000, "lr": 1e-2, "final_lr": 1e-5}
@@ -64,11 +63,11 @@ DECAY = {"steps": 15_000, "lr": 1e-2, "final_lr": 1e-5}
 # this setting was then tried on problems 101-103 and kept.
 BEST_HELPER = HELPER | {"width": 32, "lr": 1e-3}
 BEST = {
-    "gpvi_best": _gpvi(BEST_HELPER, samples=50) | DECAY,
-    "gpvi_exact_jac_best": _gpvi({"kind": "block"}) | DECAY,
+    "gpvi_best": gpvi(BEST_HELPER, samples=50) | DECAY,
+    "gpvi_exact_jac_best": gpvi({"kind": "block"}) | DECAY,
     "gpvi_exact_density": {"sampler": GENERATOR, "objective": {"kind": "elbo", "num_samples": SAMPLES}} | DECAY,
-    "amortized_svgd_best": _parvi({"kind": "svgd"}, amortised=True) | DECAY,
-    "svgd_best": _parvi({"kind": "svgd"}, amortised=False) | DECAY,
+    "amortized_svgd_best": parvi({"kind": "svgd"}, amortised=True) | DECAY,
+    "svgd_best": parvi({"kind": "svgd"}, amortised=False) | DECAY,
     "mf_vi_best": _mean_field(prior_scale=None) | DECAY,
     "hmc_best": {"step_size": 0.04, "num_leapfrog": 4, "num_steps": 25_000, "burn_in": 5_000, "chains": 4, "thin": 1},
 }
@@ -161,21 +160,11 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     if "step_size" in config:
         return _run_hmc(config, target, rng, context)
     sampler = build_sampler(config["sampler"], config["dim"], 1.0, rng)
-    result = fit(
-        sampler,
-        target,
-        build_objective(config["objective"]),
-        steps=config["steps"],
-        lr=config["lr"],
-        final_lr=config["final_lr"],
-        batch_size=config["batch_size"],
-        rng=rng,
-        callback=lambda step, sampler: errors(target, *moments(sampler)),
-        callback_every=config["history_every"],
-        checkpoint=context.checkpoint,
-        label=context.label,
-        progress=context.progress,
-    )
+
+    def measure(step: int, sampler: Sampler) -> dict[str, float]:
+        return errors(target, *moments(sampler))
+
+    result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
     history = {key: [row[key] for row in result.history] for key in ("step", "mu_error", "sigma_error")}
     return _outcome(target, *moments(sampler), history, result.seconds)
 

@@ -11,9 +11,12 @@ from torch import Tensor
 
 from ..directions import GFSF, SVGD, SteinCritic
 from ..errors import UnknownName
+from ..fit import Callback, FitResult, fit
 from ..inverse import INVERSES
 from ..objectives import GPVI, MaximumLikelihood, NegativeELBO, Objective, ParVI
 from ..samplers import Generator, MeanField, Particles, Sampler, standard_normal
+from ..targets import Target
+from .base import RunContext
 
 DIRECTIONS = {"svgd": SVGD, "gfsf": GFSF, "stein_critic": SteinCritic}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -69,3 +72,30 @@ def _generator(spec: dict, dim: int, scale: Tensor, rng: torch.Generator) -> Gen
     if spec.pop("output_scale", None) == "prior":
         spec["output_scale"] = scale
     return Generator(dim, **spec, rng=rng, dtype=scale.dtype, device=rng.device)
+
+
+def train(
+    sampler: Sampler,
+    target: Target,
+    objective: Objective,
+    config: dict,
+    context: RunContext,
+    rng: torch.Generator,
+    callback: Callback,
+) -> FitResult:
+    """:func:`fit` as a configuration says: steps, lr, history_every and, where it has them, final_lr and batch_size."""
+    return fit(
+        sampler,
+        target,
+        objective,
+        steps=config["steps"],
+        lr=config["lr"],
+        final_lr=config.get("final_lr"),
+        batch_size=config.get("batch_size"),
+        rng=rng,
+        callback=callback,
+        callback_every=config["history_every"],
+        checkpoint=context.checkpoint,
+        label=context.label,
+        progress=context.progress,
+    )

@@ -17,13 +17,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..fit import fit
 from ..metrics import accuracy, predictive
 from ..networks import FlatModule, mlp
 from ..samplers import Generator, Sampler
 from ..targets import ClassificationPosterior
 from .base import Experiment, Outcome, RunContext
-from .build import build_objective, build_sampler
+from .build import build_objective, build_sampler, train
 
 CLASS_MEANS = {
     2: ((-2.0, -2.0), (2.0, 2.0)),
@@ -266,20 +265,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         row = fit_statistics(sampler, target, data, points)
         return row | injectivity_statistics(sampler, points)[0] if isinstance(sampler, Generator) else row
 
-    result = fit(
-        sampler,
-        target,
-        build_objective(config["objective"]),
-        steps=config["steps"],
-        lr=config["lr"],
-        rng=rng,
-        batch_size=config["batch_size"],
-        callback=measure,
-        callback_every=config["history_every"],
-        checkpoint=context.checkpoint,
-        label=context.label,
-        progress=context.progress,
-    )
+    result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
     metrics = {key: value for key, value in result.history[-1].items() if key != "step"}
     arrays |= {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in ("step", *metrics)}
     if isinstance(sampler, Generator):

@@ -18,7 +18,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..fit import fit
 from ..samplers import Generator
 from ..targets import Banana, GaussianMixture
 from .base import Experiment, Outcome, RunContext
@@ -191,20 +190,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         wanted = step % config["history_every"] == 0
         return claimed_and_true(generator, target, config["evaluation_points"] // 4) if wanted else {}
 
-    result = fit(
-        generator,
-        target,
-        build_objective(config["objective"]),
-        steps=config["steps"],
-        lr=config["lr"],
-        final_lr=config["final_lr"],
-        rng=rng,
-        callback=after_step,
-        callback_every=1 if project else config["history_every"],
-        checkpoint=context.checkpoint,
-        label=context.label,
-        progress=context.progress,
-    )
+    schedule = config | {"history_every": 1} if project else config
+    result = train(generator, target, build_objective(config["objective"]), schedule, context, rng, after_step)
     metrics = claimed_and_true(generator, target, config["evaluation_points"])
     metrics |= {
         "lambda_1": float(generator.noise_scale[0].detach()),

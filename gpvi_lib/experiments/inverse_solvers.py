@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import DivergedError
-from ..fit import fit
 from ..inverse import BlockInverse, InverseJacobian
 from ..objectives import GPVI
 from ..samplers import Generator, Sampler
 from . import bayesian_linear_regression as regression
 from .base import Experiment, Outcome, RunContext
-from .build import build_objective, build_sampler
+from .build import build_objective, build_sampler, train
 
 ONE_STEP = {"kind": "bicgstab", "max_iterations": 1}
 SOLVERS = {
@@ -130,11 +129,9 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     def measure(step: int, sampler: Sampler) -> dict[str, float]:
         return gpvi.inverse.keep(regression.errors(target, *regression.moments(sampler)) | field_of_values(sampler))
 
-    settings = {key: config[key] for key in ("steps", "lr", "final_lr", "batch_size")}
-    reports = {"checkpoint": context.checkpoint, "label": context.label, "progress": context.progress}
-    every, seconds = config["history_every"], None
+    seconds = None
     try:
-        result = fit(sampler, target, gpvi, rng=rng, callback=measure, callback_every=every, **settings, **reports)
+        result = train(sampler, target, gpvi, config, context, rng, measure)
         final, seconds = gpvi.inverse.history[-1], result.seconds
         metrics = {key: final[key] for key in ("mu_error", "sigma_error", "residual", "repulsion_error")}
     except DivergedError:

@@ -31,11 +31,12 @@ from ..networks import FlatModule
 from ..targets import Banana, BayesianLinearRegression, ClassificationPosterior, Gaussian, GaussianMixture, Target
 from . import bayesian_linear_regression
 from .base import Experiment, Outcome, RunContext
+from .classification import CLASS_MEANS, CLASS_VARIANCE
 
 POSTERIORS = {
     "gaussian": {"correlation": 0.9},
     "banana": {"scale": 1.0, "bend": 1.0, "width": 0.5},
-    "bnn": {"hidden": 6, "num_data": 40, "variance": 0.3},
+    "bnn": {"hidden": 6, "num_data": 40, "variance": CLASS_VARIANCE},
     "regression": {"num_data": 100, "dim": 3},
 }
 NUTS = {"sampler": "nuts", "chains": 4, "warmup": 500, "draws": 1_000, "target_accept": 0.8, "max_tree_depth": 10}
@@ -80,7 +81,7 @@ def small_classifier(
 ) -> ClassificationPosterior:
     """Four classes at (±2, ±2) on the plane, one hidden layer of tanh units, prior N(0, I); in float64."""
     rng = torch.Generator().manual_seed(2_000 + seed)
-    centres = torch.cartesian_prod(*2 * [torch.tensor([-2.0, 2.0], dtype=torch.float64)])
+    centres = torch.tensor(CLASS_MEANS[4], dtype=torch.float64)
     mixture = GaussianMixture(centres, variance**0.5)
     inputs = mixture.sample(num_data, rng)
     network = FlatModule(nn.Sequential(nn.Linear(2, hidden), nn.Tanh(), nn.Linear(hidden, 4)))

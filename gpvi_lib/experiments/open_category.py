@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from ..data import KNOWN_CLASSES, OpenCategory, load, open_category
-from ..fit import fit
 from ..metrics import open_category_metrics, predictive, predictive_entropy, predictive_variance
 from ..networks import FlatModule, lenet5, mlp
 from ..samplers import Particles, Sampler
 from ..targets import ClassificationPosterior, NormalPrior, ScaleMixturePrior
 from .base import Experiment, Outcome, RunContext, Score
-from .build import build_objective, build_sampler
+from .build import build_objective, build_sampler, train
 
 NETWORKS = {"mlp": lambda: mlp([64, 64, 64, len(KNOWN_CLASSES)]), "lenet5": lambda: lenet5(len(KNOWN_CLASSES))}
 SAMPLES = 10
@@ -193,20 +192,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         known, unknown = evaluate(target, data, sampler, samples)
         return open_category_metrics(known, data.test_labels, unknown)
 
-    result = fit(
-        sampler,
-        target,
-        build_objective(config["objective"]),
-        steps=config["steps"],
-        lr=config["lr"],
-        batch_size=config["batch_size"],
-        rng=rng,
-        callback=measure,
-        callback_every=config["history_every"],
-        checkpoint=context.checkpoint,
-        label=context.label,
-        progress=context.progress,
-    )
+    result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
     known, unknown = evaluate(target, data, sampler, samples)
     arrays = _arrays(data, known, unknown)
     for key in ("step", "accuracy_percent", "auroc", "ece"):
