@@ -28,10 +28,11 @@ from gpvi_lib import (
     lenet5,
     mlp,
 )
+from gpvi_lib.experiments.inverse_cost import MAX_JACOBIAN_BYTES
 from gpvi_lib.fit import Training
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Sampler, standard_normal
-from gpvi_lib.targets import Target
+from gpvi_lib.targets import Target, score
 
 NUM_DATA = 1_000
 """Random inputs and labels: a step costs the same on them as on real ones."""
@@ -105,12 +106,13 @@ LABELS = {
     "gpvi_exact_density": "GPVI, exact density",
     "svgd": "SVGD",
     "deep_ensemble": "deep ensemble",
+    "score": "(the target's score alone)",
 }
 
 
 def feasible(method: str, dim: int, samples: int) -> bool:
     """Whether a method's largest tensor fits: n Jacobians of d x d for the dense inverse."""
-    return method != "gpvi_dense" or samples * dim**2 * 4 <= 1e9
+    return method != "gpvi_dense" or samples * dim**2 * 4 <= MAX_JACOBIAN_BYTES
 
 
 def sampler(method: str, size: Size, dim: int, rng: torch.Generator) -> Sampler:
@@ -126,3 +128,11 @@ def training(method: str, size: Size, device: torch.device) -> Training:
     target = size.target(device)
     chosen = sampler(method, size, target.dim, rng)
     return Training(chosen, target, OBJECTIVES[method](size), rng=rng, lr=1e-5, batch_size=size.batch)
+
+
+def score_alone(size: Size, device: torch.device) -> Callable[[], object]:
+    """The gradient of the target's log-density at n points on one minibatch, which every step of a direction needs."""
+    target = size.target(device)
+    points = sampler("svgd", size, target.dim, torch.Generator(device).manual_seed(1)).x
+    batch = torch.arange(size.batch, device=device)
+    return lambda: score(target, points, batch)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from gpvi_lib import linalg
 from gpvi_lib.auxiliary import TrainsNetwork
@@ -55,6 +56,20 @@ class InverseJacobian:
         """
         raise TypeError(f"{type(self).__name__} must define __call__")
 
+    def add_and_pull_back(
+        self,
+        linearization: Linearization,
+        source: Float[Tensor, "n d"],
+        query: Float[Tensor, "m d"],
+        weight: Float[Tensor, "n m"],
+        attraction: Float[Tensor, "m d"],
+        rng: torch.Generator,
+    ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m w"], Info]:
+        """``attraction + R`` and ``W_outᵀ`` of it, which training needs; a back end may get both in one product."""
+        repulsion, info = self(linearization, source, query, weight, rng)
+        total = attraction + repulsion
+        return total, total @ linearization.output_weight, info
+
     def state_dict(self) -> dict:
         """What a checkpoint must keep."""
         return {}
@@ -82,23 +97,41 @@ class BlockInverse(InverseJacobian):
 
     ``h_2 = u_2 / λ_2`` and ``(A + Λ_1)ᵀ h_1 = u_1 - Bᵀ h_2``. With ``g``'s linear last layer,
     ``Bᵀ h_2 = (∂a/∂z)ᵀ (W_out,2ᵀ h_2)``, and because ``u_ij = W_ij (z'_i - z_j)`` the product with ``W_out,2ᵀ`` is
-    needed once per sample, not once per pair. Nothing of size ``(d, d)`` or ``(n, m, d)`` appears.
+    needed once per sample, not once per pair. Nothing of size ``(d, d)`` or ``(n, m, d)`` appears. The second block
+    of ``R_j`` is a linear combination of the ``u / λ``, so what training needs of it, ``W_outᵀR_j``, is the same
+    combination of the vectors already multiplied.
     """
 
     def __call__(self, linearization, source, query, weight, rng=None):
-        k = linearization.noise_dim
-        head_rhs = source[:, None, :k] - query[:, :k]
-        tail = []
-        if linearization.noise_scale is not None:
-            scale = linearization.noise_scale[k:]
-            source_tail, query_tail = source[:, k:] / scale, query[:, k:] / scale
-            output_tail = linearization.output_weight[k:]
-            pulled = torch.cat([source_tail, query_tail]) @ output_tail  # together: W_out is read once
-            pairs = pulled[: len(source), None] - pulled[len(source) :]
-            head_rhs = head_rhs - linearization.features_vjp(pairs)
-            tail = [kernel_gradient_sum(weight, source_tail, query_tail)]
-        h = linalg.solve(linearization.head().mT, (weight[..., None] * head_rhs).mT)
-        return torch.cat([h.sum(0).mT, *tail], dim=1), {}
+        tails = _scaled_tails(linearization, source, query)
+        return self._repulsion(linearization, source, query, weight, tails, tails @ linearization.output_weight), {}
+
+    def add_and_pull_back(self, linearization, source, query, weight, attraction, rng=None):
+        tails, output = _scaled_tails(linearization, source, query), linearization.output_weight
+        pulled, pulled_attraction = (torch.cat([tails, attraction]) @ output).split([len(tails), len(attraction)])
+        repulsion = self._repulsion(linearization, source, query, weight, tails, pulled)
+        k, n = linearization.noise_dim, len(source)
+        back = pulled_attraction + repulsion[:, :k] @ output[:k]
+        if len(tails):
+            back = back + kernel_gradient_sum(weight, pulled[:n], pulled[n:])
+        return attraction + repulsion, back, {}
+
+    def _repulsion(self, linearization, source, query, weight, tails, pulled) -> Float[Tensor, "m d"]:
+        k, n = linearization.noise_dim, len(source)
+        right, second = source[:, None, :k] - query[:, :k], []
+        if len(tails):
+            right = right - linearization.features_vjp(pulled[:n, None] - pulled[n:])
+            second = [kernel_gradient_sum(weight, tails[:n, k:], tails[n:, k:])]
+        h = linalg.solve(linearization.head().mT, (weight[..., None] * right).mT)
+        return torch.cat([h.sum(0).mT, *second], dim=1)
+
+
+def _scaled_tails(linearization: Linearization, source: Tensor, query: Tensor) -> Float[Tensor, "p d"]:
+    """``z' / λ`` and ``z / λ``, one below the other, with zeros in the first k; no rows if there is nothing else."""
+    k, d = linearization.noise_dim, source.shape[1]
+    if k == d:
+        return source[:0]
+    return F.pad(torch.cat([source[:, k:], query[:, k:]]) / linearization.noise_scale[k:], (k, 0))
 
 
 class HelperNetwork(nn.Module):

@@ -158,26 +158,32 @@ class GPVI(Objective):
     ) -> tuple[Float[Tensor, "m d"], dict[str, Tensor]]:
         """φ at ``query`` (z), the expectation being the mean over ``source`` (z')."""
         x, linearization = generator.forward_and_linearize(source)
-        return self._phi(linearization, score(target, x, batch), source, query, rng)
+        phi, _, info = self._phi(linearization, score(target, x, batch), source, query, rng)
+        return phi, info
 
     def _phi(self, linearization: Linearization, score: Tensor, source: Tensor, query: Tensor, rng: torch.Generator):
-        """φ from the Jacobian and the score at ``source``."""
+        """φ and ``W_outᵀφ``, from the Jacobian and the score at ``source``."""
         seen_source = self._seen_by_kernel(source, linearization.noise_dim)
         seen_query = self._seen_by_kernel(query, linearization.noise_dim)
         k, weight = self.kernel(seen_source, seen_query)
-        repulsion, info = self.inverse(linearization, seen_source, seen_query, weight, rng)
-        return -(k.mT @ score + repulsion) / len(source), info
+        total, pulled, info = self.inverse.add_and_pull_back(
+            linearization, seen_source, seen_query, weight, k.mT @ score, rng
+        )
+        return -total / len(source), -pulled / len(source), info
 
     def __call__(self, sampler, target, batch, rng):
         if not isinstance(sampler, Generator):
             raise ValueError(f"GPVI needs a Generator, got {type(sampler).__name__}; for free particles use ParVI")
         n = self.num_samples
         z = torch.cat([sampler.noise(n, rng), sampler.noise(n, rng)])
-        x, linearization = sampler.forward_and_linearize(z)  # z' and z together: the weights are read once
+        features, linearization = sampler.features_and_linearize(z)  # z' and z together: the weights are read once
+        x = sampler.from_features(features.detach(), z)
         with torch.no_grad():
             at_source = linearization.at(slice(n)).detach()
-            phi, info = self._phi(at_source, score(target, x[:n], batch), z[:n], z[n:], rng)
-        return surrogate(x[n:], phi), info
+            phi, pulled, info = self._phi(at_source, score(target, x[:n], batch), z[:n], z[n:], rng)
+        # The second term is 0 and has the gradient that the first cannot pass on to the hidden layers.
+        a = features[n:]
+        return surrogate(x[n:], phi) + surrogate(a - a.detach(), pulled), info
 
     def state_dict(self) -> dict:
         return self.inverse.state_dict()

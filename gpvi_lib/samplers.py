@@ -174,7 +174,8 @@ class Generator(Sampler):
             outputs.append(act(layer(outputs[-1])))
         return outputs
 
-    def _output(self, features: Tensor, z: Tensor) -> Tensor:
+    def from_features(self, features: Float[Tensor, "n w"], z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """``f(z)`` from the last hidden layer ``a`` at the same points: ``W_out a + b + λ ⊙ z``."""
         weight, bias = self.output.weight, self.output.bias
         if self._is_wide():
             x = WideLinear.apply(features, weight, self._spare) + bias
@@ -193,10 +194,10 @@ class Generator(Sampler):
 
     def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """``f(z)``, eq. 6."""
-        return self._output(self._features(z)[-1], z)
+        return self.from_features(self._features(z)[-1], z)
 
-    def forward_and_linearize(self, z: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], "Linearization"]:
-        """``f(z)`` and the :class:`Linearization` of ``f`` at the same points, with one forward pass.
+    def features_and_linearize(self, z: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n w"], "Linearization"]:
+        """The last hidden layer ``a`` of ``g`` and the :class:`Linearization` of ``f``, with one forward pass.
 
         Raises:
             ValueError: without λ and with k < d, where the Jacobian is singular everywhere.
@@ -215,11 +216,20 @@ class Generator(Sampler):
             noise_scale=self.noise_scale,
             num_points=len(z),
         )
-        return self._output(features[-1], z), linearization
+        return features[-1], linearization
+
+    def forward_and_linearize(self, z: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], "Linearization"]:
+        """``f(z)`` and the :class:`Linearization` of ``f`` at the same points, with one forward pass.
+
+        Raises:
+            ValueError: as :meth:`features_and_linearize`.
+        """
+        features, linearization = self.features_and_linearize(z)
+        return self.from_features(features, z), linearization
 
     def linearize(self, z: Float[Tensor, "n d"]) -> "Linearization":
         """The Jacobian of ``f`` at ``n`` points as an operator."""
-        return self.forward_and_linearize(z)[1]
+        return self.features_and_linearize(z)[1]
 
     def rsample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """``f(z)`` at fresh noise."""

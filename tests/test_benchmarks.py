@@ -33,12 +33,17 @@ def test_the_floor_counts_the_generator_s_weights():
     generator = cases.training("gpvi_block", size, torch.device("cpu")).sampler
     every = sum(p.numel() for p in generator.parameters())
     output = generator.output.weight.numel() + generator.output.bias.numel()
-    assert floor.bytes_moved(size, generator.dim, block=False) == 40 * every
-    assert floor.bytes_moved(size, generator.dim, block=True) == 40 * every + 4 * output
-    without, with_block = (floor.operations(size, generator.dim, block) for block in (False, True))
+    parts = {block: floor.phases(size, generator.dim, block) for block in (False, True)}
+    assert all(sum(phase.bytes for phase in part) == 40 * every for part in parts.values())
+    without, with_block = (sum(phase.operations for phase in part) for part in parts.values())
     assert without == 8 * every * size.samples  # forward over 2n points: 2 · 2n; backward over n: 4 · n
     heads = 2 * 64 * (64 * 128 + 128 * 128) + 2 * 64**3 / 3
     assert with_block - without == pytest.approx(4 * output * size.samples + size.samples * heads)
+
+
+def test_a_phase_takes_as_long_as_the_slower_of_memory_and_arithmetic():
+    phase = floor.Phase("", bytes=6e9, operations=2e9)
+    assert phase.milliseconds(bandwidth=2e9, rate=1e9) == 3_000 and phase.milliseconds(1e10, 1e9) == 2_000
 
 
 def test_exponents_and_ratios():
@@ -83,7 +88,7 @@ def test_the_command_writes_what_it_prints(monkeypatch, tmp_path, capsys):
     main(device="cpu", threads=1, repeats=3, size=["linear regression"], only_steps=True)
     (path,) = (tmp_path / "bench").glob("*.json")
     result = json.loads(path.read_text())
-    assert {row["method"] for row in result["steps"]} == set(cases.OBJECTIVES)
+    assert {row["method"] for row in result["steps"]} == {*cases.OBJECTIVES, "score"}
     assert all(row["ratio"] == 1 for row in result["steps"] if row["method"] == "amortized_svgd")
     out = capsys.readouterr().out
     assert "GPVI, block" in out and paths.shown(path) in out
