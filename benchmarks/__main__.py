@@ -16,12 +16,14 @@ import typer
 from tqdm import tqdm
 
 from gpvi_lib import paths, provenance
+from gpvi_lib.timing import interleaved, ratios
 
 from . import cases, floor, peers, products, timing
 
 GROWN = ("amortized_svgd", "gpvi_block", "gpvi_helper")
 BASELINE = "amortized_svgd"
 SCORE = "score"
+TOGETHER_BYTES = 12e9
 
 
 def _advances(methods: list[str], size: cases.Size, device: torch.device) -> dict[str, Callable]:
@@ -34,17 +36,26 @@ def steps(device: torch.device, threads: int, repeats: int, sizes: list[cases.Si
     for size in tqdm(sizes, desc="steps", unit="size"):
         dim = size.target(device).dim
         methods = [m for m in cases.OBJECTIVES if cases.feasible(m, dim, size.samples)]
-        calls = _advances(methods, size, device) | {SCORE: cases.score_alone(size, device)}
-        times = timing.interleaved(calls, repeats=repeats, seconds=0.2, threads=threads)
-        ratio = timing.ratios(times, BASELINE)
+        found: dict[str, dict] = {}
+        for group in _groups(methods, size, dim):
+            calls = _advances(group, size, device) | {SCORE: cases.score_alone(size, device)}
+            times = interleaved(calls, repeats=repeats, seconds=0.2, threads=threads)
+            ratio = ratios(times, BASELINE)
+            del calls  # before the next group's generators are made
+            found = {m: {"ms": 1e3 * median(times[m]), "ratio": ratio[m]} for m in times} | found
         for method in (*cases.OBJECTIVES, SCORE):
-            row = {"size": size.name, "dim": dim, "method": method}
-            if method in times:
-                row |= {"ms": 1e3 * median(times[method]), "ratio": ratio[method]}
-            if method in times and method != SCORE:
+            row = {"size": size.name, "dim": dim, "method": method} | found.get(method, {})
+            if method in found and method != SCORE:
                 row["memory_mb"] = timing.peak_memory(method, size, device)
             rows.append(row)
     return rows
+
+
+def _groups(methods: list[str], size: cases.Size, dim: int) -> list[list[str]]:
+    """All at once where their generators fit into memory together, else each beside the baseline alone."""
+    if len(methods) * cases.bytes_in_training(size, dim) <= TOGETHER_BYTES:
+        return [methods]
+    return [[BASELINE, method] for method in methods if method != BASELINE]
 
 
 def _grown_sizes() -> dict[str, list[tuple[float, cases.Size]]]:
@@ -68,9 +79,7 @@ def growth(device: torch.device, threads: int, repeats: int) -> list[dict]:
         ms: dict[str, list[float]] = {method: [] for method in GROWN}
         values = [float(size.target(device).dim) if name == "d" else value for value, size in sizes]
         for _, size in sizes:
-            times = timing.interleaved(
-                _advances(list(GROWN), size, device), repeats=repeats, seconds=0.1, threads=threads
-            )
+            times = interleaved(_advances(list(GROWN), size, device), repeats=repeats, seconds=0.1, threads=threads)
             for method in GROWN:
                 ms[method].append(1e3 * median(times[method]))
         for method in GROWN:
@@ -107,8 +116,8 @@ def against_peers(threads: int, repeats: int) -> list[dict]:
     rows = []
     for kind, libraries in peers.WORK.items():
         calls = {name: build(inputs, labels) for name, build in libraries.items()}
-        times = timing.interleaved(calls, repeats=repeats, seconds=0.2, threads=threads)
-        ratio = timing.ratios(times, "gpvi_lib")
+        times = interleaved(calls, repeats=repeats, seconds=0.2, threads=threads)
+        ratio = ratios(times, "gpvi_lib")
         for name, seconds in times.items():
             rows.append(
                 {"work": kind, "library": name, "ms": 1e3 * median(seconds) / peers.INNER, "ratio": ratio[name]}
@@ -118,7 +127,7 @@ def against_peers(threads: int, repeats: int) -> list[dict]:
 
 def output_layer(threads: int, repeats: int) -> list[dict]:
     """ms of each product of a wide output layer on the CPU."""
-    times = timing.interleaved(products.calls(), repeats=repeats, seconds=0.1, threads=threads)
+    times = interleaved(products.calls(), repeats=repeats, seconds=0.1, threads=threads)
     return [{"product": name, "ms": 1e3 * median(seconds)} for name, seconds in times.items()]
 
 

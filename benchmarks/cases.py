@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -14,28 +15,21 @@ from gpvi_lib import (
     BayesianLinearRegression,
     BiCGSTABInverse,
     BlockInverse,
-    ClassificationPosterior,
     DenseInverse,
-    FlatModule,
     Generator,
     HelperInverse,
     MaximumLikelihood,
     NegativeELBO,
-    NormalPrior,
     Particles,
     ParVI,
-    cifar_cnn,
-    lenet5,
     mlp,
 )
 from gpvi_lib.experiments.inverse_cost import MAX_JACOBIAN_BYTES
+from gpvi_lib.experiments.overhead import GENERATORS, NETWORKS, NUM_DATA, random_posterior
 from gpvi_lib.fit import Training
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Sampler, standard_normal
 from gpvi_lib.targets import Target, score
-
-NUM_DATA = 1_000
-"""Random inputs and labels: a step costs the same on them as on real ones."""
 
 
 @dataclass(frozen=True)
@@ -56,30 +50,27 @@ class Size:
     network: Callable[[], nn.Module] | None
     inputs: tuple[int, ...]
     noise_dim: int
-    hidden: tuple[int, ...]
+    hidden: Sequence[int]
     samples: int
     batch: int
     helper: int
 
     def target(self, device: torch.device) -> Target:
         """The posterior, on random data."""
+        if self.network is not None:
+            return random_posterior(self.network(), self.inputs, NUM_DATA, device)
         rng = torch.Generator(device).manual_seed(0)
         inputs = torch.randn(NUM_DATA, *self.inputs, generator=rng, device=device)
-        if self.network is None:
-            return BayesianLinearRegression(inputs, inputs.sum(1))
-        network = FlatModule(self.network())
-        classes = network(torch.zeros(1, network.dim), torch.zeros(1, *self.inputs)).shape[-1]
-        labels = torch.randint(classes, (NUM_DATA,), generator=rng, device=device)
-        return ClassificationPosterior(network, inputs, labels, NormalPrior(network.fan_in_scale().to(device)))
+        return BayesianLinearRegression(inputs, inputs.sum(1))
 
 
+IMAGES = (("LeNet-5 (MNIST)", "mnist"), ("CNN (CIFAR-10)", "cifar10"))
 SIZES = (
     Size("linear regression", None, (3,), 3, (), 100, 10, 10),
     Size("4-class BNN", lambda: mlp([2, 10, 10, 4]), (2,), 64, (64, 64), 100, 100, 64),
     Size("MLP, d = 1,000", lambda: mlp([64, 14, 6]), (64,), 64, (128, 128), 10, 50, 64),
     Size("MLP, d = 10,000", lambda: mlp([64, 74, 64, 6]), (64,), 64, (128, 128), 10, 50, 128),
-    Size("LeNet-5 (MNIST)", lambda: lenet5(10), (1, 28, 28), 256, (256, 512, 1024), 10, 50, 512),
-    Size("CNN (CIFAR-10)", lambda: cifar_cnn(10), (3, 32, 32), 400, (400, 600, 1000), 10, 50, 512),
+    *(Size(name, *NETWORKS[key], **GENERATORS[key], samples=10, batch=50, helper=512) for name, key in IMAGES),
 )
 BASE = replace(SIZES[3], name="base")
 """What the growth study starts from."""
@@ -113,6 +104,17 @@ LABELS = {
 def feasible(method: str, dim: int, samples: int) -> bool:
     """Whether a method's largest tensor fits: n Jacobians of d x d for the dense inverse."""
     return method != "gpvi_dense" or samples * dim**2 * 4 <= MAX_JACOBIAN_BYTES
+
+
+def bytes_in_training(size: Size, dim: int) -> float:
+    """What a generator's weights, their gradients and Adam's two moments take, and a gradient's memory kept."""
+    return 20.0 * generator_weights(size, dim)[0]
+
+
+def generator_weights(size: Size, dim: int) -> tuple[int, int]:
+    """Weights of the generator, and of its output layer alone."""
+    widths = [size.noise_dim, *size.hidden, dim]
+    return sum((i + 1) * o for i, o in pairwise(widths)), (widths[-2] + 1) * dim
 
 
 def sampler(method: str, size: Size, dim: int, rng: torch.Generator) -> Sampler:

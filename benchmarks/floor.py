@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .cases import Size
+from .cases import Size, generator_weights
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,6 @@ class Phase:
         return 1e3 * max(self.bytes / bandwidth, self.operations / rate)
 
 
-def _weights(size: Size, dim: int) -> tuple[int, int]:
-    """Weights of the generator, and of its output layer alone."""
-    widths = [size.noise_dim, *size.hidden, dim]
-    return sum((i + 1) * o for i, o in pairwise(widths)), (widths[-2] + 1) * dim
-
-
 def phases(size: Size, dim: int, block: bool) -> list[Phase]:
     """What a step of amortised SVGD, or with ``block`` of GPVI, cannot do without; the target's score is left out.
 
@@ -40,7 +34,7 @@ def phases(size: Size, dim: int, block: bool) -> list[Phase]:
     reads weight, gradient and two moments and writes three of them. The block inverse multiplies 2n more vectors
     with ``W_outᵀ`` while the backward pass reads it, and adds n heads ``A + Λ_1`` with n factorisations of k x k.
     """
-    every, output = _weights(size, dim)
+    every, output = generator_weights(size, dim)
     n, k = size.samples, size.noise_dim
     extra = 2.0 * output * 2 * n if block else 0.0
     found = [

@@ -1,47 +1,17 @@
-"""Timing of steps side by side, their peak memory, and what the machine can do at best."""
+"""Peak memory of steps, and what the machine can do at best."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from multiprocessing import get_context
-from statistics import median
 
 import torch
 from torch.utils.benchmark import Timer
 
 from gpvi_lib import provenance
+from gpvi_lib.timing import Seconds
 
 from . import cases
-
-Seconds = float
-TOO_SLOW: Seconds = 3.0
-"""A method whose first step takes longer is left out, and the table says so."""
-
-
-def interleaved(
-    calls: dict[str, Callable[[], object]], *, repeats: int, seconds: Seconds, threads: int
-) -> dict[str, list[Seconds]]:
-    """Seconds per call of each, ``repeats`` times, taking turns so that what disturbs one disturbs all.
-
-    Args:
-        seconds: what one repeat of one call should take at least; fast calls are made many times.
-    """
-    timers = {
-        name: Timer("call()", globals={"call": call}, num_threads=threads, label=name) for name, call in calls.items()
-    }
-    first = {name: timer.timeit(1).mean for name, timer in timers.items()}  # warm-up: allocations, lazy networks
-    timers = {name: timer for name, timer in timers.items() if first[name] <= TOO_SLOW}
-    counts = {name: max(1, round(seconds / timer.timeit(1).mean)) for name, timer in timers.items()}
-    times: dict[str, list[Seconds]] = {name: [] for name in timers}
-    for _ in range(repeats):
-        for name, timer in timers.items():
-            times[name].append(timer.timeit(counts[name]).mean)
-    return times
-
-
-def ratios(times: dict[str, list[Seconds]], to: str) -> dict[str, float]:
-    """Median over repeats of (a call's time / the time of ``to`` in the same repeat)."""
-    return {name: median(t / base for t, base in zip(ts, times[to], strict=True)) for name, ts in times.items()}
 
 
 def _peak(method: str, size_name: str, device: str, steps: int) -> float:

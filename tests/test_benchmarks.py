@@ -1,13 +1,12 @@
 """The benchmarks count, fit and compare correctly; how long anything takes is not tested."""
 
 import json
-from itertools import groupby
 
 import pytest
 import torch
 
 from benchmarks import cases, floor, peers, products, timing
-from benchmarks.__main__ import main
+from benchmarks.__main__ import _groups, main
 from gpvi_lib import paths
 
 
@@ -46,20 +45,16 @@ def test_a_phase_takes_as_long_as_the_slower_of_memory_and_arithmetic():
     assert phase.milliseconds(bandwidth=2e9, rate=1e9) == 3_000 and phase.milliseconds(1e10, 1e9) == 2_000
 
 
-def test_exponents_and_ratios():
+def test_exponents():
     assert timing.fitted_exponent([1, 2, 4, 8], [3 * x**1.5 for x in (1, 2, 4, 8)]) == pytest.approx(1.5)
-    times = {"base": [1.0, 10.0, 2.0], "other": [2.0, 30.0, 4.0]}  # the second round met a busy machine
-    assert timing.ratios(times, "base") == {"base": 1.0, "other": 2.0}
 
 
-def test_calls_take_turns_and_slow_ones_are_left_out(monkeypatch):
-    order = []
-    calls = {name: lambda name=name: order.append(name) for name in ("a", "b")}
-    times = timing.interleaved(calls, repeats=3, seconds=0.0, threads=1)
-    assert [len(values) for values in times.values()] == [3, 3]
-    assert [name for name, _ in groupby(order)][-6:] == ["a", "b"] * 3
-    monkeypatch.setattr(timing, "TOO_SLOW", -1.0)
-    assert timing.interleaved(calls, repeats=3, seconds=0.0, threads=1) == {}
+def test_generators_that_do_not_fit_together_are_timed_in_pairs(monkeypatch):
+    methods = ["amortized_svgd", "gpvi_block", "svgd"]
+    assert _groups(methods, cases.SIZES[0], 3) == [methods]
+    pairs = [["amortized_svgd", "gpvi_block"], ["amortized_svgd", "svgd"]]
+    assert _groups(methods, cases.SIZES[-1], 10**6) == pairs
+    assert cases.bytes_in_training(cases.SIZES[0], 3) == 20 * 12
 
 
 def test_the_products_of_one_kind_are_one_product(monkeypatch):

@@ -13,6 +13,7 @@ from gpvi_lib.experiments import (
     inverse_solvers,
     nuts_reference,
     open_category,
+    overhead,
 )
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
 
@@ -29,6 +30,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         inverse_cost.EXPERIMENT,
         inverse_solvers.EXPERIMENT,
         *open_category.EXPERIMENTS,
+        overhead.EXPERIMENT,
     )
 }
 
