@@ -1,8 +1,9 @@
-"""``python -m benchmarks``: time everything, write ``results/bench/<device>.json``, print the tables."""
+"""``python -m benchmarks``: time everything, write ``results/bench/<device>.json`` and its tables as Markdown."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -132,8 +133,15 @@ def output_layer(threads: int, repeats: int) -> list[dict]:
 
 
 def _table(rows: list[dict], columns: list[str]) -> str:
-    frame = pandas.DataFrame(rows, columns=columns).replace(cases.LABELS)
-    return frame.to_markdown(index=False, floatfmt=".3g", missingval="–")
+    frame = pandas.DataFrame(rows, columns=columns).replace(cases.LABELS).map(_shown)
+    return frame.to_markdown(index=False, disable_numparse=True)
+
+
+def _shown(value: object) -> str:
+    """Three digits, or all before the point; a dash for what was not measured."""
+    if not isinstance(value, float):
+        return str(value)
+    return "–" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def main(
@@ -143,7 +151,7 @@ def main(
     size: Annotated[list[str] | None, typer.Option(help="Only these sizes; may be given again.")] = None,
     only_steps: Annotated[bool, typer.Option("--only-steps", help="Leave out growth and peers.")] = False,
 ) -> None:
-    """Time every method at every size; write the result as JSON and print it as tables."""
+    """Time every method at every size; write the result as JSON and as tables, and print them."""
     torch_device, threads = provenance.as_device(device), threads or provenance.cores()
     torch.set_num_threads(threads)
     sizes = [s for s in cases.SIZES if not size or s.name in size]
@@ -165,24 +173,32 @@ def main(
     name = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
     path = paths.results_root() / "bench" / f"{name}.json"
     paths.write_atomically(path, (json.dumps(result, indent=1) + "\n").encode())
-    _report(result)
-    print(f"\nwritten to {paths.shown(path)}")
+    text = report(result)
+    paths.write_atomically(path.with_suffix(".md"), text.encode())
+    print(f"\n{text}\nwritten to {paths.shown(path)}, and as Markdown beside it")
 
 
-def _report(result: dict) -> None:
-    print(f"\n{result['device']}, {result['threads']} threads, medians of {result['repeats']} rounds\n")
-    print(_table(result["steps"], ["size", "dim", "method", "ms", "ratio", "memory_mb"]))
-    print(
-        "\nratio: to a step of amortised SVGD with independent batches, in the same run; – is infeasible or too slow\n"
-    )
+def report(result: dict) -> str:
+    """The result as Markdown."""
     bound = result["floor"]
-    columns = ["size", "method", "traffic_ms", "floor_ms", "step_without_score_ms", "times_floor"]
-    print(_table(bound["rows"], columns))
-    print(f"\n{bound['bandwidth_gb_per_s']:.3g} GB/s, {bound['matrix_gflop_per_s']:.3g} GFLOP/s measured\n")
-    if "growth" in result:
-        print(_table(result["growth"], ["grows", "method", "exponent"]), "\n")
-        print(_table(result["products"], ["product", "ms"]), "\n")
-        print(_table(result["peers"], ["work", "library", "ms", "ratio"]))
+    parts = [
+        f"# {result['device']}",
+        f"Medians of {result['repeats']} rounds in which all take turns, {result['date'][:10]}, float32.",
+        "## Steps\n\nms: milliseconds a step; ratio: to a step of amortised SVGD with independent batches, in the same "
+        "rounds; memory in MB; – is infeasible or too slow.",
+        _table(result["steps"], ["size", "dim", "method", "ms", "ratio", "memory_mb"]),
+        f"## The floor\n\nAt {bound['bandwidth_gb_per_s']:.3g} GB/s and {bound['matrix_gflop_per_s']:.3g} GFLOP/s, "
+        "measured in the same run, in milliseconds: the traffic alone, the sum over phases of the slower of traffic and "
+        "arithmetic, and the step without the target's score.",
+        _table(bound["rows"], ["size", "method", "traffic_ms", "floor_ms", "step_without_score_ms", "times_floor"]),
+    ]
+    if result.get("growth"):
+        parts += ["## Growth: exponents", _table(result["growth"], ["grows", "method", "exponent"])]
+    if result.get("products"):
+        parts += ["## Products of a wide output layer", _table(result["products"], ["product", "ms"])]
+    if result.get("peers"):
+        parts += ["## Peers: 100 particles or chains", _table(result["peers"], ["work", "library", "ms", "ratio"])]
+    return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

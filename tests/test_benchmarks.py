@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import cases, floor, peers, products, timing
-from benchmarks.__main__ import _groups, main
+from benchmarks.__main__ import _groups, _shown, main, report
 from gpvi_lib import paths
 
 
@@ -87,3 +87,10 @@ def test_the_command_writes_what_it_prints(monkeypatch, tmp_path, capsys):
     assert all(row["ratio"] == 1 for row in result["steps"] if row["method"] == "amortized_svgd")
     out = capsys.readouterr().out
     assert "GPVI, block" in out and paths.shown(path) in out
+    assert path.with_suffix(".md").read_text() == report(result) and report(result) in out
+
+
+def test_numbers_are_shown_in_three_digits():
+    assert [_shown(value) for value in (2531.4, 0.01234, 27.61, float("nan"), 184, "SVGD")] == [
+        "2,531", "0.0123", "27.6", "–", "184", "SVGD",
+    ]  # fmt: skip

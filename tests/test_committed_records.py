@@ -36,7 +36,11 @@ def test_nothing_else_lies_among_the_records():
     found = {path for path in RESULTS.rglob("*") if path.is_file()}
     arrays = {path.with_suffix(".safetensors") for path in RECORDS}
     other_profiles = {path for path in found if path.relative_to(RESULTS).parts[0] in ("smoke", "quick")}
-    timings = set((RESULTS / "bench").glob("*.json"))
+    timings = {
+        RESULTS / "bench" / f"{path.stem}{end}"
+        for path in (RESULTS / "bench").glob("*.json")
+        for end in (".json", ".md")
+    }
     known = {RESULTS / "scoreboard.csv", RESULTS / "README.md", *RECORDS, *arrays, *timings}
     assert found - other_profiles <= known
     orphans = {path for path in found if path.suffix == ".safetensors" and not path.with_suffix(".json").exists()}
