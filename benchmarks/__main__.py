@@ -188,8 +188,8 @@ def report(result: dict) -> str:
         "rounds; memory in MB; – is infeasible or too slow.",
         _table(result["steps"], ["size", "dim", "method", "ms", "ratio", "memory_mb"]),
         f"## The floor\n\nAt {bound['bandwidth_gb_per_s']:.3g} GB/s and {bound['matrix_gflop_per_s']:.3g} GFLOP/s, "
-        "measured in the same run, in milliseconds: the traffic alone, the sum over phases of the slower of traffic and "
-        "arithmetic, and the step without the target's score.",
+        "measured in the same run, in milliseconds: the traffic alone, the sum over phases of the slower of traffic "
+        "and arithmetic, and the step without the target's score.",
         _table(bound["rows"], ["size", "method", "traffic_ms", "floor_ms", "step_without_score_ms", "times_floor"]),
     ]
     if result.get("growth"):
