@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib import fit
-from gpvi_lib.experiments import classification, get_experiment
+from gpvi_lib.experiments import build, classification, get_experiment
 from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.experiments.build import build_objective, build_sampler
 from gpvi_lib.samplers import Generator
@@ -143,7 +143,7 @@ def test_a_run_resumes_to_the_same_result(tmp_path: Path, monkeypatch):
     whole = classification.run(config, method, RunContext(torch.device("cpu"), 0, None, "whole", progress=False))
     checkpoint = tmp_path / "checkpoint.pt"
     half = config | {"steps": 2}
-    monkeypatch.setattr(classification, "fit", lambda *a, **k: fit(*a, **k, checkpoint_seconds=0.0))
+    monkeypatch.setattr(build, "fit", lambda *a, **k: fit(*a, **k, checkpoint_seconds=0.0))
     classification.run(half, method, RunContext(torch.device("cpu"), 0, checkpoint, "half", progress=False))
     assert checkpoint.exists()
     resumed = classification.run(config, method, RunContext(torch.device("cpu"), 0, checkpoint, "rest", progress=False))
