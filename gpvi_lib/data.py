@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from .paths import data_root
 
 KNOWN_CLASSES = range(6)
 """Classes 0-5 are seen in training, 6-9 only as outliers (design of Neal et al. 2018, as the paper follows it)."""
+ALL_CLASSES = range(10)
 
 # sha256 of the official files, as torchvision unpacks them.
 MNIST_FILES = {
@@ -29,36 +31,37 @@ DIGITS_SPLIT_SEED = 0
 
 @dataclass(frozen=True)
 class ImageData:
-    """Grey images with labels, split into training and test.
+    """Images with labels, split into training and test.
 
     Attributes:
-        train, test: pixels, ``(N, height, width)``, 0 to 255.
+        train, test: pixels, 0 to 255: ``(N, height, width)`` if grey, ``(N, height, width, 3)`` if in colour.
         train_labels, test_labels: ``(N,)``, 0 to 9.
     """
 
-    train: UInt8[Tensor, "N h w"]
+    train: UInt8[Tensor, "N h w *colours"]
     train_labels: Int[Tensor, " N"]
-    test: UInt8[Tensor, "M h w"]
+    test: UInt8[Tensor, "M h w *colours"]
     test_labels: Int[Tensor, " M"]
 
 
 @dataclass(frozen=True)
 class OpenCategory:
-    """Known classes to train and test on, unknown ones to detect. Inputs are standardised, ``(N, 1, h, w)``.
+    """Known classes to train and test on, unknown ones to detect. Inputs are standardised, ``(N, c, h, w)``.
 
     Attributes:
         inputs, labels: training data of the known classes.
         test_inputs, test_labels: test data of the known classes.
         unknown_inputs: test data of the unknown classes.
-        unknown_images, unknown_labels: the same as pixels 0 to 255, and the classes a network never saw.
+        unknown_images, unknown_labels: the same as pixels 0 to 255, and the classes a network never saw. All three
+            are empty where every class is known.
     """
 
-    inputs: Float[Tensor, "N 1 h w"]
+    inputs: Float[Tensor, "N c h w"]
     labels: Int[Tensor, " N"]
-    test_inputs: Float[Tensor, "M 1 h w"]
+    test_inputs: Float[Tensor, "M c h w"]
     test_labels: Int[Tensor, " M"]
-    unknown_inputs: Float[Tensor, "U 1 h w"]
-    unknown_images: UInt8[Tensor, "U h w"]
+    unknown_inputs: Float[Tensor, "U c h w"]
+    unknown_images: UInt8[Tensor, "U h w *colours"]
     unknown_labels: Int[Tensor, " U"]
 
 
@@ -103,27 +106,56 @@ def mnist(root: Path | None = None) -> ImageData:
     return ImageData(train.data, train.targets, test.data, test.targets)
 
 
-def mnist_available(root: Path | None = None) -> bool:
-    """Whether all files of MNIST are where :func:`mnist` looks for them."""
+def cifar10(root: Path | None = None) -> ImageData:
+    """The official CIFAR-10, read by torchvision from ``root / "cifar-10-batches-py"``.
+
+    Raises:
+        DataMissing: if a file is missing or is not the official one, naming it and how to get it.
+    """
+    from torchvision.datasets import CIFAR10
+
     root = data_root() if root is None else root
-    return all((root / "MNIST" / "raw" / name).exists() for name in MNIST_FILES)
+    for path, digest in _cifar10_files(root).items():
+        _check_file(path, digest, "cifar10", "md5")
+    train, test = (CIFAR10(root, train=part, download=False) for part in (True, False))
+    return ImageData(
+        torch.from_numpy(train.data),
+        torch.as_tensor(train.targets),
+        torch.from_numpy(test.data),
+        torch.as_tensor(test.targets),
+    )
 
 
-def _check_file(path: Path, digest: str, name: str) -> None:
+def _cifar10_files(root: Path) -> dict[Path, str]:
+    """Its files and their md5, which the publisher gives and torchvision keeps."""
+    from torchvision.datasets import CIFAR10
+
+    folder = root / CIFAR10.base_folder
+    return {folder / name: digest for name, digest in (*CIFAR10.train_list, *CIFAR10.test_list)}
+
+
+def available(name: str, root: Path | None = None) -> bool:
+    """Whether all files of ``mnist`` or ``cifar10`` are where its loader looks for them."""
+    root = data_root() if root is None else root
+    files = {"mnist": [root / "MNIST" / "raw" / file for file in MNIST_FILES]}
+    return all(path.exists() for path in (files["mnist"] if name == "mnist" else _cifar10_files(root)))
+
+
+def _check_file(path: Path, digest: str, name: str, algorithm: str = "sha256") -> None:
     remedy = f"run `python -m gpvi_lib data {name}`, or set GPVI_DATA to the folder that has it"
     if not path.exists():
         raise DataMissing(f"{path} is missing: {remedy}")
     with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = hashlib.file_digest(file, algorithm).hexdigest()
     if found != digest:
-        raise DataMissing(f"{path} is truncated or altered (sha256 {found[:12]}…): delete it and {remedy}")
+        raise DataMissing(f"{path} is truncated or altered ({algorithm} {found[:12]}…): delete it and {remedy}")
 
 
-LOADERS = {"digits": digits, "digits-validation": digits_validation, "mnist": mnist}
+LOADERS = {"digits": digits, "digits-validation": digits_validation, "mnist": mnist, "cifar10": cifar10}
 
 
 def load(name: str) -> ImageData:
-    """The data set of that name: ``digits``, ``digits-validation`` or ``mnist``."""
+    """The data set of that name: ``digits``, ``digits-validation``, ``mnist`` or ``cifar10``."""
     if name not in LOADERS:
         raise UnknownName.among("data set", name, LOADERS)
     return LOADERS[name]()
@@ -131,23 +163,33 @@ def load(name: str) -> ImageData:
 
 def download(name: str, root: Path | None = None) -> None:
     """Download a data set from its publisher through torchvision, with progress and checksums."""
-    if name != "mnist":
-        raise UnknownName.among("downloadable data set", name, ("mnist",))
-    from torchvision.datasets import MNIST
+    from torchvision import datasets
 
-    MNIST(data_root() if root is None else root, download=True)
+    classes = {"mnist": "MNIST", "cifar10": "CIFAR10"}
+    if name not in classes:
+        raise UnknownName.among("downloadable data set", name, classes)
+    getattr(datasets, classes[name])(data_root() if root is None else root, download=True)
 
 
-def open_category(data: ImageData, device: torch.device | str = "cpu") -> OpenCategory:
-    """Split by class and standardise pixels by mean and standard deviation of the known training images."""
-    last = KNOWN_CLASSES[-1]
-    train = data.train_labels <= last
-    test = data.test_labels <= last
-    pixels = data.train[train].float()
-    mean, std = pixels.mean(), pixels.std()
+def _channels_first(images: UInt8[Tensor, "n h w *colours"]) -> Float[Tensor, "n c h w"]:
+    return (images[:, None] if images.ndim == 3 else images.permute(0, 3, 1, 2)).float()
+
+
+def open_category(
+    data: ImageData, device: torch.device | str = "cpu", known: Sequence[int] = KNOWN_CLASSES
+) -> OpenCategory:
+    """Split by class and standardise each channel by mean and standard deviation of the known training images.
+
+    Args:
+        known: the known classes, 0 to some number: labels index a network's outputs.
+    """
+    train = data.train_labels <= known[-1]
+    test = data.test_labels <= known[-1]
+    pixels = _channels_first(data.train[train])
+    mean, std = (moment((0, 2, 3), keepdim=True) for moment in (pixels.mean, pixels.std))
 
     def standardise(images: Tensor) -> Tensor:
-        return ((images.float() - mean) / std)[:, None].to(device)
+        return ((_channels_first(images) - mean) / std).to(device)
 
     return OpenCategory(
         inputs=standardise(data.train[train]),

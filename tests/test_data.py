@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -143,7 +144,7 @@ def fake_mnist(tmp_path, monkeypatch):
 
 def test_mnist_is_read_from_the_data_folder(fake_mnist):
     images = data.load("mnist")
-    assert data.mnist_available()
+    assert data.available("mnist")
     assert (images.train.shape, images.test.shape) == ((7, 28, 28), (5, 28, 28))
     assert images.train_labels.tolist() == list(range(7))
     assert images.train.flatten()[:300].tolist() == [i % 251 for i in range(300)]
@@ -174,7 +175,7 @@ def test_a_damaged_mnist_names_the_file_and_the_remedy(fake_mnist, name, damage,
     damage(fake_mnist / name)
     with pytest.raises(DataMissing, match=f"{name} {message}.*GPVI_DATA"):
         data.mnist()
-    assert data.mnist_available() is (fake_mnist / name).exists()
+    assert data.available("mnist") is (fake_mnist / name).exists()
 
 
 @pytest.fixture
@@ -190,6 +191,7 @@ def downloads(monkeypatch):
                 seen.append(root)
 
     monkeypatch.setattr(datasets, "MNIST", Recorder)
+    monkeypatch.setattr(datasets, "CIFAR10", Recorder)
     return seen
 
 
@@ -197,33 +199,99 @@ def test_nothing_is_downloaded_unless_asked(downloads, tmp_path, monkeypatch):
     monkeypatch.setenv("GPVI_DATA", str(tmp_path))
     with pytest.raises(DataMissing):
         data.load("mnist")
-    assert not data.mnist_available()
+    assert not data.available("mnist")
     assert (downloads, list(tmp_path.iterdir())) == ([], [])
     data.download("mnist")
-    assert downloads == [tmp_path]
+    data.download("cifar10", tmp_path / "other")
+    assert downloads == [tmp_path, tmp_path / "other"]
 
 
-@pytest.mark.parametrize("name", ["digits", "cifar10", ""])
+@pytest.mark.parametrize("name", ["digits", "cifar100", ""])
 def test_only_known_sets_can_be_downloaded(downloads, name):
-    with pytest.raises(UnknownName, match="downloadable data set .*mnist"):
+    with pytest.raises(UnknownName, match="downloadable data set .*cifar10, mnist"):
         data.download(name)
     assert downloads == []
 
 
-@pytest.mark.parametrize("name", ["minst", "cifar10", ""])
+@pytest.mark.parametrize("name", ["minst", "cifar100", ""])
 def test_an_unknown_set_is_an_error_that_lists_the_known(name):
-    with pytest.raises(UnknownName, match="valid: digits, digits-validation, mnist"):
+    with pytest.raises(UnknownName, match="valid: cifar10, digits, digits-validation, mnist"):
         data.load(name)
 
 
+def test_colours_are_standardised_one_by_one_and_all_classes_may_be_known():
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(10).repeat(20)
+    images = (torch.rand(200, 4, 5, 3, generator=rng) * torch.tensor([50.0, 100.0, 250.0])).to(torch.uint8)
+    split = data.open_category(data.ImageData(images, labels, images, labels), known=data.ALL_CLASSES)
+    assert split.inputs.shape == (200, 3, 4, 5)
+    # float32 sums of 4,000 numbers of size 1: 4,000 eps = 5e-4
+    assert_close(split.inputs.mean((0, 2, 3)), torch.zeros(3), rtol=0, atol=5e-4)
+    assert_close(split.inputs.std((0, 2, 3)), torch.ones(3), rtol=0, atol=5e-4)
+    assert torch.equal(split.inputs[7, 1].argsort(stable=True), images[7, :, :, 1].float().argsort(stable=True))
+    assert torch.equal(split.labels, labels) and len(split.unknown_inputs) == len(split.unknown_labels) == 0
+
+
+@pytest.fixture
+def fake_cifar10(tmp_path, monkeypatch):
+    """Small batches of CIFAR-10's format: every image has its label in its first pixel."""
+    import pickle
+
+    from torchvision.datasets import CIFAR10
+
+    folder = tmp_path / CIFAR10.base_folder
+    folder.mkdir()
+
+    def write(name, number):
+        pixels = np.zeros((number, 3072), dtype=np.uint8)
+        pixels[:, 0] = pixels[:, 1024] = range(number)
+        content = pickle.dumps({"data": pixels, "labels": list(range(number))})
+        (folder / name).write_bytes(content)
+        return [name, hashlib.md5(content).hexdigest()]
+
+    monkeypatch.setattr(CIFAR10, "train_list", [write("data_batch_1", 6), write("data_batch_2", 4)])
+    monkeypatch.setattr(CIFAR10, "test_list", [write("test_batch", 3)])
+    meta = pickle.dumps({"label_names": [str(i) for i in range(10)]})
+    (folder / "batches.meta").write_bytes(meta)
+    entry = {"filename": "batches.meta", "key": "label_names", "md5": hashlib.md5(meta).hexdigest()}
+    monkeypatch.setattr(CIFAR10, "meta", entry)
+    monkeypatch.setenv("GPVI_DATA", str(tmp_path))
+    return folder
+
+
+def test_cifar10_is_read_from_the_data_folder(fake_cifar10):
+    images = data.load("cifar10")
+    assert data.available("cifar10")
+    assert (images.train.shape, images.test.shape) == ((10, 32, 32, 3), (3, 32, 32, 3))
+    assert images.train[:, 0, 0].tolist() == [[i, i, 0] for i in [*range(6), *range(4)]]  # red, green, blue
+    assert images.train_labels.tolist() == [*range(6), *range(4)]
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), truncate, alter])
+def test_a_damaged_cifar10_names_the_file_and_the_remedy(fake_cifar10, damage):
+    damage(fake_cifar10 / "data_batch_2")
+    with pytest.raises(DataMissing, match=r"data_batch_2 is .*`python -m gpvi_lib data cifar10`.*GPVI_DATA"):
+        data.cifar10()
+
+
 def test_the_real_mnist():
-    if not data.mnist_available():
+    if not data.available("mnist"):
         pytest.skip(f"MNIST is not below {data.data_root()}; `python -m gpvi_lib data mnist` gets it")
     images = data.mnist()
     assert (images.train.shape, images.test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
     assert torch.bincount(images.test_labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     split = data.open_category(images)
     assert (len(split.inputs), len(split.test_inputs), len(split.unknown_inputs)) == (36_017, 6_031, 3_969)
+
+
+def test_the_real_cifar10():
+    if not data.available("cifar10"):
+        pytest.skip(f"CIFAR-10 is not below {data.data_root()}; `python -m gpvi_lib data cifar10` gets it")
+    images = data.cifar10()
+    assert (images.train.shape, images.test.shape) == ((50_000, 32, 32, 3), (10_000, 32, 32, 3))
+    assert torch.bincount(images.train_labels).tolist() == [5_000] * 10
+    split = data.open_category(images)
+    assert (len(split.inputs), len(split.test_inputs), len(split.unknown_inputs)) == (30_000, 6_000, 4_000)
 
 
 # Lazy imports
