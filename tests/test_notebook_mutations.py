@@ -14,7 +14,7 @@ MUTATIONS = {
     "00": ("inverse.py", "linearization.dense().mT, rhs.mT", "linearization.dense(), rhs.mT"),
     "01": ("objectives.py", "z[:n], z[n:], rng)", "z[:n], z[:n], rng)"),
     "02": ("samplers.py", "else a + torch.diag(self.noise_scale[:k])", "else a - torch.diag(self.noise_scale[:k])"),
-    "03": ("inverse.py", "head_rhs = head_rhs - linearization", "head_rhs = head_rhs + linearization"),
+    "03": ("inverse.py", "right = right - linearization", "right = right + linearization"),
     "04": ("inverse.py", "return value.abs() <= eps * scale", "return value <= eps * scale"),
     "05": ("kernels.py", "return k, k * (-2 / h)", "return k, k * (-1 / h)"),
     "06": (

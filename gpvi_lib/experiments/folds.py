@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from ..samplers import Generator
 from ..targets import Banana, GaussianMixture
 from .base import Experiment, Outcome, RunContext
-from .build import build_objective
+from .build import build_objective, train
 from .classification import head_lipschitz_bound, leave_out_head
 
 FURTHEST_KNOT = 38.0
