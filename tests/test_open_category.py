@@ -1,0 +1,111 @@
+"""Open category: what is trained on what, in parts, and what only a generator can be asked."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gpvi_lib import data
+from gpvi_lib.experiments import open_category as oc
+from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.networks import FlatModule, mlp
+from gpvi_lib.samplers import Generator, MeanField, Particles
+
+CONTEXT = RunContext(torch.device("cpu"), 0, None, "test", progress=False)
+COLOURS = {"mnist": (), "cifar10": (3,)}
+SIDE = {"mnist": 28, "cifar10": 32}
+
+
+@pytest.fixture
+def fake_images(monkeypatch):
+    """Twelve images of each class in each half, as large as the real ones."""
+
+    def load(name):
+        rng = torch.Generator().manual_seed(0)
+        labels = torch.arange(10).repeat(12)
+        size = (len(labels), SIDE[name], SIDE[name], *COLOURS[name])
+        train, test = (torch.randint(256, size, generator=rng, dtype=torch.uint8) for _ in range(2))
+        return data.ImageData(train, labels, test, labels)
+
+    monkeypatch.setattr(oc, "load", load)
+
+
+def small(config, **changes):
+    """The same configuration with a small generator, so that a test takes seconds."""
+    if config["sampler"]["kind"] == "generator":
+        config["sampler"] = config["sampler"] | {"noise_dim": 4, "hidden": [3]}
+    return config | changes
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
+@pytest.mark.parametrize("method", ["gpvi_best", "svgd", "mf_vi"])
+def test_known_classes_are_learned_and_unknown_ones_detected(dataset, method, fake_images):
+    config = small(oc.image_config(dataset, data.KNOWN_CLASSES, method, "smoke"), more_samples=[15])
+    outcome = oc.run(config, method, CONTEXT)
+    assert {"accuracy_percent", "auroc", "ece"} <= outcome.metrics.keys()
+    assert ("auroc_15" in outcome.metrics) is (method != "svgd")  # particles have no others
+    assert ("spread_g" in outcome.metrics) is (method == "gpvi_best")
+    assert len(outcome.arrays["known_variance"]) == 72 and len(outcome.arrays["unknown_variance"]) == 48
+    assert outcome.arrays["outlier_images"].shape == (16, SIDE[dataset], SIDE[dataset], *COLOURS[dataset])
+    assert sum(array.nbytes for array in outcome.arrays.values()) < 1e6
+
+
+def test_with_all_classes_known_there_is_an_accuracy_and_nothing_to_detect(fake_images):
+    outcome = oc.run(oc.image_config("mnist", data.ALL_CLASSES, "svgd", "smoke"), "svgd", CONTEXT)
+    assert outcome.metrics.keys() == {"accuracy_percent", "num_weights"}
+    assert outcome.metrics["num_weights"] == 61_706
+
+
+@pytest.mark.parametrize(
+    ("dataset", "known", "steps"), [("mnist", 6, 3 * 720), ("mnist", 10, 3_600), ("cifar10", 6, 1_200)]
+)
+def test_an_epoch_is_the_training_images_over_the_batch(dataset, known, steps):
+    config = oc.image_config(dataset, range(known), "gpvi", "paper")
+    assert (config["steps"], config["history_every"]) == (steps, steps // oc.SIZES[dataset]["epochs"])
+    images = {("mnist", 6): 36_017, ("mnist", 10): 60_000, ("cifar10", 6): 30_000}[dataset, known]
+    assert images // config["batch_size"] == config["history_every"]
+
+
+@pytest.mark.parametrize("method", oc.METHODS)
+def test_the_deviations_name_what_is_not_the_paper_s(method):
+    said = oc.image_deviations("mnist", method, "paper")
+    lr = oc.image_config("mnist", data.KNOWN_CLASSES, method, "paper")["lr"]
+    assert "3 of 100 epochs" in said and f"learning rate {lr:g}" in said and "N(0, 1/fan-in)" in said
+
+
+def test_networks_are_evaluated_in_parts_with_the_same_result(monkeypatch, normal):
+    network = FlatModule(mlp([5, 4, 3]))
+    weights, inputs = normal(7, network.dim), normal(23, 5)
+    whole = network(weights, inputs)
+    for at_once in (1, 10, 10**6):
+        monkeypatch.setattr(oc, "AT_ONCE", at_once)
+        assert_close(oc.logits(network, weights, inputs), whole)
+    assert oc.logits(network, weights, inputs[:0]).shape == (7, 0, 3)
+
+
+def test_more_than_a_hundred_networks_are_evaluated_in_parts(normal):
+    network = FlatModule(mlp([2, 3]))
+    weights, inputs = normal(230, network.dim), normal(4, 2)
+    assert_close(oc.logits(network, weights, inputs), network(weights, inputs))
+
+
+def test_spreads_tell_the_generator_s_part_from_the_noise_s(rng):
+    """A generator that ignores z has no spread of its own; without noise all of it is its own."""
+    target = oc.posterior(oc.digits_config("svgd", "smoke"), data.open_category(data.digits()))
+    inputs = data.open_category(data.digits()).unknown_inputs[:20]
+    generator = Generator(target.dim, 4, (8,), noise_scale=0.1, rng=rng)
+    with torch.no_grad():
+        generator.hidden[0].weight.zero_()
+    found = oc.spreads(target, inputs, generator, 10)
+    assert found["spread_g"] < 1e-10 < found["spread"]
+    # The same noise is added to the same constant: only the rounding of g(z) - noise differs.
+    assert found["spread_noise"] == pytest.approx(found["spread"], rel=1e-4)
+    without = Generator(target.dim, 4, (8,), noise_scale=None, rng=rng)
+    assert oc.spreads(target, inputs, without, 10).keys() == {"spread"}
+
+
+def test_samplers_are_asked_for_as_many_networks_as_they_have(rng):
+    split = data.open_category(data.digits())
+    target = oc.posterior(oc.digits_config("svgd", "smoke"), split)
+    points = torch.randn(6, target.dim, generator=rng)
+    assert len(oc.evaluate(target, split, Particles(points), 10)[0]) == 6
+    assert len(oc.evaluate(target, split, MeanField(points[0], 0.1 * torch.ones(target.dim)), 12)[0]) == 12
