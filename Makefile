@@ -98,7 +98,7 @@ bench: env ## time a step of every method, as ratios in one run (DEVICE=cpu unle
 lock: ## resolve requirements.lock from pyproject.toml, keeping each present pin that still fits
 	@"$(PYTHON)" -m venv --clear build/lock </dev/null
 	@build/lock/bin/python -m pip install --quiet --no-input --disable-pip-version-check uv </dev/null
-	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra dev \
+	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra cluster \
 	  --no-annotate --custom-compile-command "make lock" --output-file requirements.lock \
 	  pyproject.toml requirements.in </dev/null
 

@@ -8,19 +8,23 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpvi_lib.errors import GPVIError
+from gpvi_lib.errors import GPVIError, OutOfTime
 from gpvi_lib.profiles import PROFILES, get_profile
 
 if TYPE_CHECKING:
     import pandas
 
     from gpvi_lib.experiments import Experiment
+
+TRY_AGAIN = 75
+"""Exit code of a command that ran out of the time it was given (EX_TEMPFAIL of sysexits.h)."""
 
 app = typer.Typer(
     help="GPVI, the executable paper: experiments, their records, and the notebooks.",
@@ -70,11 +74,19 @@ def run(
     device: DeviceOption = "cpu",
     jobs: JobsOption = 1,
     fresh: FreshOption = False,
+    budget: Annotated[
+        float | None, typer.Option(help="Minutes, then stop; the same command goes on (exit 75).")
+    ] = None,
+    executor: Annotated[str | None, typer.Option(help="dask or slurm instead of processes here.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Dask's address, or submitit's cluster.")] = None,
 ) -> None:
     """Compute the missing and stale records of an experiment; all of them, unless the profile is paper."""
-    from gpvi_lib import records
+    from gpvi_lib import executors, records
 
-    found = records.sweep(experiment, profile, method, seed, device=device, fresh=fresh, jobs=jobs)
+    seconds = None if budget is None else 60 * budget
+    with nullcontext() if executor is None else executors.connect(executor, scheduler) as pool:
+        settings = {"device": device, "fresh": fresh, "jobs": jobs, "executor": pool, "budget": seconds}
+        found = records.sweep(experiment, profile, method, seed, **settings)
     for record in found:
         metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
         print(f"{record.method} seed {record.seed}: {metrics}  ({record.seconds:.1f} s)")
@@ -187,6 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line on `arguments` (default: those of the process) and exits."""
     try:
         app(args=arguments, prog_name="python -m gpvi_lib")
+    except OutOfTime as stopped:
+        print(stopped, file=sys.stderr)
+        raise SystemExit(TRY_AGAIN) from None
     except GPVIError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

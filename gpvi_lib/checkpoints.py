@@ -2,9 +2,16 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import torch
+
+from gpvi_lib.errors import OutOfTime
+
+_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
 def save(path: Path, state: dict) -> None:
@@ -20,8 +27,25 @@ def load(path: Path, device: torch.device) -> dict:
     return torch.load(path, map_location=device, weights_only=True)
 
 
+@contextmanager
+def deadline(at: float | None) -> Iterator[None]:
+    """Inside, every loop that checkpoints stops with :class:`OutOfTime` at ``at`` (as ``time.time()``), resumable."""
+    token = _deadline.set(at)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def stop_if_over(label: str) -> None:
+    """Raises :class:`OutOfTime` after the deadline, if there is one."""
+    at = _deadline.get()
+    if at is not None and time.time() >= at:
+        raise OutOfTime(f"{label}: time is up; what was done is kept, and the same command goes on from there")
+
+
 class Schedule:
-    """Says when the next checkpoint is due.
+    """Says when the next checkpoint is due: every so often, and at the deadline.
 
     Args:
         path: where checkpoints go; ``None`` for none, then nothing is ever due.
@@ -33,8 +57,10 @@ class Schedule:
         self.last = time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time; the clock starts again when it says yes."""
-        if self.path is None or time.monotonic() - self.last < self.seconds:
+        """Whether it is time; the clock starts again when it says yes. To be followed by :func:`stop_if_over`."""
+        at = _deadline.get()
+        over = at is not None and time.time() >= at
+        if self.path is None or (time.monotonic() - self.last < self.seconds and not over):
             return False
         self.last = time.monotonic()
         return True

@@ -50,6 +50,10 @@ class RecordDamaged(RecordError):
     """The record's files are truncated or were changed after they were written."""
 
 
+class OutOfTime(GPVIError):
+    """A time budget is used up; what was done is kept, and the same command goes on from there."""
+
+
 class SweepError(GPVIError):
     """Some cells of a sweep failed; the message names each, and all others are recorded."""
 

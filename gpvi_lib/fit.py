@@ -193,6 +193,7 @@ def fit(
             bar.update()
             if schedule.due():
                 state.save(checkpoint)
+                checkpoints.stop_if_over(label)
     _check_parameters(sampler, label, steps)
     return state.result
 

@@ -162,6 +162,7 @@ def hmc(
             bar.update()
             if schedule.due():
                 chains.save(checkpoint)
+                checkpoints.stop_if_over(label)
     after = num_steps - burn_in
     return HMCResult(torch.stack(chains.kept), chains.acceptance / after, chains.energy_error / after)
 

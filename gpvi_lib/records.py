@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from gpvi_lib import provenance
-from gpvi_lib.errors import GPVIError, RecordDamaged, RecordError, RecordMissing, RecordStale, SweepError
+from gpvi_lib import checkpoints, provenance
+from gpvi_lib.errors import GPVIError, OutOfTime, RecordDamaged, RecordError, RecordMissing, RecordStale, SweepError
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext
 from gpvi_lib.paths import build_root, results_root, shown, write_atomically, write_temporary
@@ -313,6 +313,37 @@ def _measured(device: torch.device, seconds: float) -> dict:
     }
 
 
+def _valid_digest(experiment: Experiment, method: str, seed: int, profile: Profile) -> str | None:
+    """What tells a cell's valid record from any later one; None if there is none."""
+    try:
+        return load(experiment, method, seed, profile).digest
+    except (RecordMissing, RecordStale, RecordDamaged):
+        return None
+
+
+def _compute_once(
+    experiment: Experiment,
+    method: str,
+    seed: int,
+    before: str | None,
+    deadline: float | None,
+    profile: str,
+    device: str,
+    fresh: bool,
+    progress: bool,
+) -> None:
+    """A sweep's cell, unless its record was written since the sweep began: a cluster may ask twice for a lost answer.
+
+    Raises:
+        OutOfTime: at the deadline, or before the start if that is over.
+    """
+    if _valid_digest(experiment, method, seed, get_profile(profile)) not in (None, before):
+        return
+    with checkpoints.deadline(deadline):
+        checkpoints.stop_if_over(f"{experiment.name}/{method} seed {seed}")
+        _compute(experiment, method, seed, profile, device, fresh, progress)
+
+
 def _reusable(experiment: Experiment, method: str, seed: int, profile: Profile, fresh: bool) -> bool:
     """Whether this cell's record may be loaded instead of computed; a damaged one raises `RecordDamaged`."""
     if fresh or not profile.reuse:
@@ -362,6 +393,7 @@ def sweep(
     executor: Executor | None = None,
     jobs: int = 1,
     progress: bool = True,
+    budget: float | None = None,
 ) -> list[Record]:
     """The records of all cells methods x seeds, in that order; valid ones are loaded, the others computed.
 
@@ -372,9 +404,11 @@ def sweep(
             need the same file system and the same `$GPVI_RESULTS`.
         jobs: without an executor, the number of processes; more than one share the cores.
         progress: draw a bar over the cells on stderr; silent if nothing has to be computed.
+        budget: seconds after which running cells checkpoint and stop and no other starts.
 
     Raises:
         UnknownName, RecordDamaged: before anything is computed.
+        OutOfTime: if the budget ended before the cells did.
         SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
     """
     experiment, profile = get_experiment(experiment), get_profile(profile)
@@ -385,8 +419,13 @@ def sweep(
         experiment.check_method(method)
     cells = [(method, seed) for method in methods for seed in seeds]
     todo = [cell for cell in cells if not _reusable(experiment, *cell, profile, fresh)]
+    deadline = None if budget is None else time.time() + budget
     with _executor(executor, min(jobs, len(todo))) as pool:
-        failed = _run_cells(pool, experiment, todo, (profile.name, str(device), fresh), progress)
+        failed, stopped = _run_cells(pool, experiment, todo, deadline, (profile.name, str(device), fresh), progress)
+    if stopped and not failed:
+        raise OutOfTime(
+            f"{experiment.name}: time is up with {stopped} of {len(todo)} runs to do; run it again to go on"
+        )
     if failed:
         named = "; ".join(f"{method} seed {seed}: {error}" for (method, seed), error in failed.items())
         raise SweepError(f"{len(failed)} of {len(todo)} runs of {experiment.name} failed: {named}")
@@ -397,27 +436,30 @@ def _run_cells(
     pool: Executor | None,
     experiment: Experiment,
     cells: list[tuple[str, int]],
+    deadline: float | None,
     arguments: tuple,
     progress: bool,
-) -> dict[tuple[str, int], str]:
-    """Runs all cells, in the pool or one by one here; returns why each that failed did."""
-    calls: list[Callable[[], object]]
-    if pool is None:
-        calls = [partial(_compute, experiment, *cell, *arguments, progress) for cell in cells]
-    else:
-        calls = [pool.submit(_compute, experiment, *cell, *arguments, False).result for cell in cells]
-    failed = {}
+) -> tuple[dict[tuple[str, int], str], int]:
+    """Runs all cells, in the pool or one by one here; returns why each that failed did, and how many were stopped."""
+    calls: list[Callable[[], object]] = []
+    for cell in cells:
+        before = _valid_digest(experiment, *cell, get_profile(arguments[0]))
+        given = (_compute_once, experiment, *cell, before, deadline, *arguments)
+        calls.append(partial(*given, progress) if pool is None else pool.submit(*given, False).result)
+    failed, stopped = {}, 0
     bar = tqdm(total=len(cells), desc=experiment.name, unit="run", smoothing=0, disable=not (progress and cells))
     with bar:
         for cell, call in zip(cells, calls, strict=True):
             try:
                 call()
+            except OutOfTime:
+                stopped += 1
             except Exception as error:  # whatever ends one cell must not end the others
                 failed[cell] = str(error) if isinstance(error, GPVIError) else f"{type(error).__name__}: {error}"
                 if not isinstance(error, GPVIError):  # a bug: its traceback would be lost in the one error at the end
                     logging.getLogger(__name__).error("%s seed %d of %s", *cell, experiment.name, exc_info=error)
             bar.update()
-    return failed
+    return failed, stopped
 
 
 @contextmanager

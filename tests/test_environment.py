@@ -33,9 +33,10 @@ def read_environment() -> dict:
 
 
 def direct_dependencies(pyproject: dict) -> list[Requirement]:
-    """Everything pyproject.toml asks for, the extra of developers included; peers in `bench` are not locked."""
+    """Everything pyproject.toml asks for, extras included but for the peers in `bench`, which are not locked."""
     project = pyproject["project"]
-    groups = [project["dependencies"], project["optional-dependencies"]["dev"]]
+    extras = project["optional-dependencies"]
+    groups = [project["dependencies"], extras["dev"], extras["cluster"]]
     return [Requirement(line) for group in groups for line in group]
 
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from gpvi_lib import checkpoints
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
-from gpvi_lib.errors import DivergedError
+from gpvi_lib.errors import DivergedError, OutOfTime
 from gpvi_lib.fit import Minibatches, fit
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
@@ -165,6 +166,26 @@ def test_a_run_killed_at_any_moment_can_be_resumed(tmp_path):
     assert victim.returncode == -signal.SIGKILL
     assert 1 <= torch.load(checkpoint, weights_only=True)["step"] < 100
     assert_identical(train("gpvi helper", steps=100, checkpoint=checkpoint), train("gpvi helper", steps=100))
+
+
+def test_a_run_stopped_for_time_can_be_resumed(tmp_path):
+    checkpoint, stops = tmp_path / "run.pt", 0
+    with checkpoints.deadline(time.time()):
+        while True:
+            try:
+                result = train("gpvi helper", steps=5, checkpoint=checkpoint)
+                break
+            except OutOfTime as error:
+                stops += 1
+                assert "time is up; what was done is kept" in str(error)
+                assert torch.load(checkpoint, weights_only=True)["step"] == stops
+    assert stops == 5  # at each step, the last one too
+    assert_identical(result, train("gpvi helper", steps=5))
+
+
+def test_without_a_checkpoint_there_is_no_deadline():
+    with checkpoints.deadline(time.time()):
+        assert_identical(train("gpvi helper", steps=2), train("gpvi helper", steps=2))
 
 
 def test_history_has_the_start_every_so_many_steps_and_the_end():

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from gpvi_lib import checkpoints
+from gpvi_lib.errors import OutOfTime
 from gpvi_lib.hmc import hmc, leapfrog, value_and_score
 from gpvi_lib.targets import Gaussian
 
@@ -203,3 +205,17 @@ def test_a_resumed_run_draws_the_same_samples(tmp_path, normal):
     resumed = run(quartic, initial * 0, **settings, checkpoint=checkpoint, checkpoint_seconds=0)
     for name in ("samples", "acceptance", "energy_error"):
         assert torch.equal(getattr(resumed, name), getattr(expected, name))
+
+
+def test_chains_stopped_for_time_go_on_to_the_same_samples(tmp_path, normal):
+    initial, checkpoint, stops = normal(3, 3), tmp_path / "run.pt", 0
+    settings = {"num_leapfrog": 2, "num_steps": 4, "burn_in": 1, "thin": 1}
+    with checkpoints.deadline(0.0):
+        while stops < 10:
+            try:
+                resumed = run(quartic, initial, **settings, checkpoint=checkpoint)
+                break
+            except OutOfTime:
+                stops += 1
+    assert stops == 4  # at each proposal, the last one too
+    assert torch.equal(resumed.samples, run(quartic, initial, **settings).samples)

@@ -171,6 +171,7 @@ def nuts(
             done.append(_nuts_chain(log_prob, initial[i], warmup, draws, target_accept, max_tree_depth))
         if checkpoint is not None:
             checkpoints.save(checkpoint, {"chains": done})
+            checkpoints.stop_if_over(label)
     info = {
         "divergences": float(sum(chain["divergences"] for chain in done)),
         "step_size": sum(chain["step_size"] for chain in done) / len(done),

@@ -1,0 +1,73 @@
+"""Where the cells of a sweep run: here, on a Dask cluster, or as jobs of Slurm. The records are the same.
+
+All need one file system: workers write records and checkpoints themselves. Libraries are imported when used; the extra
+`cluster` brings them (`pip install -e ".[cluster]"`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from gpvi_lib.errors import GPVIError, UnknownName
+from gpvi_lib.paths import build_root
+
+WORKER_DEATHS = 3
+"""So many workers may die under one cell before the cell itself is held to be the cause (Dask's default)."""
+
+
+def _needs(package: str) -> GPVIError:
+    return GPVIError(f'{package} is not installed; get it with: pip install -e ".[cluster]"')
+
+
+@contextmanager
+def dask(scheduler: str | None, minutes: int) -> Iterator[Any]:
+    """The workers of the Dask scheduler at an address such as ``tcp://host:8786``; ``minutes`` does not apply."""
+    if scheduler is None:
+        raise GPVIError("the executor dask needs its scheduler's address: --scheduler tcp://host:8786")
+    try:
+        from distributed import Client
+    except ImportError:
+        raise _needs("distributed") from None
+    try:
+        client = Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise GPVIError(f"no Dask scheduler answers at {scheduler}: {error}") from None
+    with client:
+        yield client.get_executor(pure=False, retries=0)
+
+
+@contextmanager
+def slurm(scheduler: str | None, minutes: int) -> Iterator[Any]:
+    """Jobs of Slurm through submitit, one for each cell, ``minutes`` long at most; of processes here for "local"."""
+    try:
+        from submitit import AutoExecutor
+    except ImportError:
+        raise _needs("submitit") from None
+    cluster = scheduler or "slurm"
+    try:
+        executor = AutoExecutor(build_root() / "slurm", cluster=cluster)
+    except (RuntimeError, ValueError) as error:
+        raise GPVIError(f"submitit cannot use {cluster}: {error}") from None
+    executor.update_parameters(timeout_min=minutes)
+    yield executor
+
+
+EXECUTORS: dict[str, Callable[[str | None, int], AbstractContextManager]] = {"dask": dask, "slurm": slurm}
+
+
+def connect(name: str, scheduler: str | None = None, minutes: int = 24 * 60) -> AbstractContextManager:
+    """The executor of that name as a context.
+
+    Args:
+        scheduler: Dask's address, or submitit's cluster.
+        minutes: a job's time limit, for Slurm.
+
+    Raises:
+        UnknownName: if there is none of that name.
+        GPVIError: if its library is not installed or nobody answers.
+    """
+    if name not in EXECUTORS:
+        raise UnknownName.among("executor", name, EXECUTORS)
+    return EXECUTORS[name](scheduler, minutes)

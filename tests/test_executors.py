@@ -1,0 +1,92 @@
+"""The same sweep on a Dask cluster and through submitit; a worker that dies loses nothing."""
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from slow_experiment import SLOW
+
+from gpvi_lib import executors, records
+from gpvi_lib.errors import GPVIError, OutOfTime, UnknownName
+
+distributed = pytest.importorskip("distributed")
+pytest.importorskip("submitit")
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """What the cells said: a list of (event, seed, process)."""
+    for name in ("RESULTS", "BUILD"):
+        monkeypatch.setenv(f"GPVI_{name}", str(tmp_path / name.lower()))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])]))
+    path = tmp_path / "log.txt"
+    return lambda: [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def cluster(log):
+    """A Dask scheduler and two worker processes of one thread each."""
+    settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster:
+        yield cluster
+
+
+def test_a_dask_worker_that_is_killed_loses_nothing_and_nothing_is_done_twice(cluster, log):
+    killed = []
+
+    def kill_one():
+        while not killed:
+            ended = {seed for event, seed, _ in log() if event == "end"}
+            running = [(seed, process) for _, seed, process in log() if seed not in ended]
+            if ended and running:
+                os.kill(int(running[-1][1]), signal.SIGKILL)
+                killed.append(running[-1])
+            time.sleep(0.05)
+
+    killer = Thread(target=kill_one)
+    killer.start()
+    with executors.connect("dask", cluster.scheduler_address) as pool:
+        found = records.sweep(SLOW, "paper", executor=pool, progress=False)
+    killer.join()
+    assert [record.metrics["seed"] for record in found] == list(range(6))
+    begun, ended = (Counter(seed for event, seed, _ in log() if event == name) for name in ("begin", "end"))
+    again = Counter({killed[0][0]: 1})
+    assert begun == Counter(map(str, range(6))) + again
+    # Had it just ended when it was killed, it may have ended twice; its record was then not yet written.
+    assert ended - (again if ("end", *killed[0]) in log() else Counter()) == Counter(map(str, range(6)))
+
+
+def test_a_budget_stops_the_sweep_and_the_next_one_goes_on(log):
+    with pytest.raises(OutOfTime, match=r"slow: time is up with [1-5] of 6 runs to do; run it again"):
+        records.sweep(SLOW, "paper", progress=False, budget=0.9)
+    stopped = len([event for event, *_ in log() if event == "end"])
+    assert 1 <= stopped < 6
+    assert len(records.sweep(SLOW, "paper", progress=False)) == 6
+    assert Counter(seed for event, seed, _ in log() if event == "end") == Counter(map(str, range(6)))
+
+
+def test_jobs_of_submitit_write_the_same_records(log):
+    with executors.connect("slurm", "local", minutes=5) as pool:
+        found = records.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False)
+    assert [record.metrics["seed"] for record in found] == [0, 1]
+    assert str(os.getpid()) not in {process for _, _, process in log()}
+
+
+def test_errors_name_the_remedy(monkeypatch):
+    with pytest.raises(UnknownName, match="executor 'dusk'; did you mean 'dask'"):
+        executors.connect("dusk")
+    with pytest.raises(GPVIError, match="--scheduler tcp://"), executors.connect("dask"):
+        pass
+    with pytest.raises(GPVIError, match="submitit cannot use nowhere"), executors.connect("slurm", "nowhere"):
+        pass
+
+
+@pytest.mark.parametrize(("name", "package"), [("dask", "distributed"), ("slurm", "submitit")])
+def test_a_missing_library_is_named(name, package, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(GPVIError, match=rf"{package} is not installed.*\[cluster\]"), executors.connect(name, "x"):
+        pass
