@@ -23,7 +23,7 @@ export GPVI_DATA = $(if $(filter /%,$(firstword $(DATA))),$(DATA),$(CURDIR)/$(DA
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env figures test lint lab notebooks scoreboard bench lock clean distclean
+.PHONY: help env figures test lint lab book notebooks scoreboard bench lock clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -92,13 +92,17 @@ notebooks: env ## execute the committed notebooks again at their own parameters 
 scoreboard: env ## build and print the scoreboard (PROFILE=paper unless given)
 	@"$(PY)" -m gpvi_lib scoreboard --profile $(or $(PROFILE),paper) </dev/null
 
+book: env ## build the web book in build/book from the committed notebooks; it works offline
+	@"$(PY)" -m sphinx -q -W --keep-going -c docs . build/book </dev/null
+	@echo "the book: build/book/index.html"
+
 bench: env ## time a step of every method, as ratios in one run (DEVICE=cpu unless given); other libraries with the extra `bench`
 	@"$(PY)" -m benchmarks $(if $(DEVICE),--device $(DEVICE)) </dev/null
 
 lock: ## resolve requirements.lock from pyproject.toml, keeping each present pin that still fits
 	@"$(PYTHON)" -m venv --clear build/lock </dev/null
 	@build/lock/bin/python -m pip install --quiet --no-input --disable-pip-version-check uv </dev/null
-	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra cluster \
+	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra cluster --extra book \
 	  --no-annotate --custom-compile-command "make lock" --output-file requirements.lock \
 	  pyproject.toml requirements.in </dev/null
 

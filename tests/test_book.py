@@ -1,0 +1,92 @@
+"""The web book in a real browser: offline, formulas rendered, nothing wider than a phone."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from gpvi_lib.paths import repository
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+RENDERED = "() => [...document.querySelectorAll('.math')].every(formula => formula.querySelector('mjx-container'))"
+TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+PAGES = [
+    "README",
+    "docs/performance",
+    *sorted(f"notebooks/{path.stem}" for path in repository().glob("notebooks/*.ipynb")),
+]
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """The book, built with warnings as errors."""
+    folder = tmp_path_factory.mktemp("book")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", str(folder)]
+    built = subprocess.run(command, cwd=repository(), capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium of the system."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine: the book was built but not opened (apt-get install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=[1300, 390], ids=["desktop", "phone"])
+def page(browser, request):
+    """A window; whatever goes wrong in it is in `page.troubles`."""
+    page = browser.new_page(viewport={"width": request.param, "height": 900})
+    page.troubles = []
+    page.on("console", lambda message: page.troubles.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.troubles.append(str(error)))
+    page.on("request", lambda asked: page.troubles.append(asked.url) if not asked.url.startswith("file:") else None)
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole(book, page, name):
+    page.goto((book / f"{name}.html").as_uri())
+    page.wait_for_function(RENDERED, timeout=120_000)
+    assert page.locator("mjx-merror").count() == 0
+    assert page.evaluate(TOO_WIDE) <= 0
+    assert page.troubles == []
+
+
+def test_every_figure_is_described(book):
+    for path in book.glob("notebooks/*.html"):
+        images = re.findall(r'<img [^>]*src="\.\./_images[^>]*>', path.read_text())
+        descriptions = [re.search(r'alt="([^"]*)"', image) for image in images]
+        assert all(found and len(found[1]) > 40 for found in descriptions), path.name
+
+
+def test_every_notebook_can_be_reached_from_the_first_page(book):
+    start = (book / "README.html").read_text()
+    assert "README.html" in (book / "index.html").read_text()
+    assert [name for name in PAGES if name.startswith("notebooks/") and f'href="{name}.html"' not in start] == []
+
+
+def test_the_search_works_without_a_network(book, page):
+    page.goto((book / "search.html").as_uri() + "?q=injective")
+    page.wait_for_selector("ul.search li a", timeout=60_000)
+    assert "02" in page.locator("ul.search").inner_text()
+    assert page.troubles == []
+
+
+def test_the_colours_can_be_dark(book, page):
+    page.goto((book / "README.html").as_uri())
+    colours = set()
+    for mode in ("light", "dark"):
+        page.evaluate(f"() => document.documentElement.setAttribute('data-theme', '{mode}')")
+        colours.add(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
+    assert len(colours) == 2
