@@ -83,8 +83,8 @@ lint: env ## ruff on the library, the tests and the notebooks
 	@"$(PY)" -m ruff check . </dev/null
 	@"$(PY)" -m ruff format --check . </dev/null
 
-lab: env ## JupyterLab on the notebooks
-	@"$(PY)" -m jupyterlab notebooks
+lab: env ## JupyterLab, open at the overview
+	@"$(PY)" -m jupyterlab notebooks/00-overview.ipynb
 
 notebooks: env ## execute the committed notebooks again at their own parameters and replace them
 	@"$(PY)" -m gpvi_lib refresh --jobs $(JOBS) </dev/null
