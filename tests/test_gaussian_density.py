@@ -131,6 +131,8 @@ def test_critic_quality():
 
 
 def test_variants_change_one_thing_each():
+    for profile in ("smoke", "quick", "paper"):
+        assert set(density.VARIANT.seeds(profile)) <= set(FIVE.seeds(profile))
     plain, best, critic = (FIVE.config(m, "paper") for m in ("amortized_svgd", "amortized_svgd_best", "amortized_ksd"))
     for method, same in (("two_batches", plain), ("two_batches_best", best)):
         two = density.VARIANT.config(method, "paper")
