@@ -40,7 +40,6 @@ BEST = {
     "gpvi_exact_density": {"sampler": GENERATOR, "objective": {"kind": "elbo", "num_samples": SAMPLES}} | DECAY,
     "amortized_svgd_best": parvi({"kind": "svgd"}, amortised=True) | DECAY,
     "amortized_gfsf_best": parvi({"kind": "gfsf"}, amortised=True) | DECAY,
-    "amortized_ksd_best": parvi(CRITIC, amortised=True) | DECAY,
 }
 SPECS = PRINTED | BEST
 # Not rows of any table: what would change if the arithmetic or the target's coordinates were better.
