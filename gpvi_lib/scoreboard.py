@@ -180,7 +180,7 @@ def _scored(experiment: Experiment, score: Score, board: pandas.DataFrame, profi
     if score.key not in board:
         raise GPVIError(f"no record of {experiment.name} at {profile.name} has the metric {score.key!r} of its score")
     numbers = {}
-    for method in experiment.methods:
+    for method in experiment.methods_of(score):
         values = board.loc[board["method"] == method, score.key].dropna().tolist()
         if values:
             paper_method, setting = experiment.row(method, score)

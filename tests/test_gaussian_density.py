@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import GPVI, Gaussian, Generator, HelperInverse, fit, records
+from gpvi_lib import GPVI, Gaussian, Generator, HelperInverse, SteinCritic, fit, records
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import gaussian_density as density
 from gpvi_lib.experiments import get_experiment
@@ -107,7 +107,66 @@ def test_delivered_repulsion():
     assert density.delivered_repulsion(GPVI(30), generator).isnan().all()
 
 
-@pytest.mark.parametrize("experiment", [*density.EXPERIMENTS, density.CONTROL], ids=lambda e: e.name)
+def test_critic_quality():
+    """Nothing is right before training; a critic that is the exact direction has no error and delivers everything."""
+    covariance = torch.diag(torch.tensor([1.0, 4.0], dtype=torch.float64))
+    jacobian = torch.tensor([[2.0, 0.5], [0.0, 1.0]], dtype=torch.float64)
+    generator, critic = linear(jacobian, torch.tensor([1.0, -1.0])), SteinCritic(l2_weight=3.0)
+    assert all(math.isnan(value) for value in density.critic_quality(critic, generator, covariance).values())
+    q = torch.distributions.MultivariateNormal(torch.tensor([1.0, -1.0]).double(), jacobian @ jacobian.mT)
+    p = torch.distributions.MultivariateNormal(torch.zeros(2).double(), covariance)
+
+    def exact(x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_(True)
+            return -torch.autograd.grad((q.log_prob(x) - p.log_prob(x)).sum(), x)[0] / (2 * 3.0)
+
+    critic.network = exact
+    found = density.critic_quality(critic, generator, covariance)
+    assert found["critic_error"] < 1e-9 < found["critic_signal"]
+    assert (found["delivered_0"], found["delivered_1"]) == pytest.approx((1, 1))
+    critic.network = lambda x: torch.linalg.solve(covariance, x.mT).mT / (-2 * 3.0)  # the drive alone
+    found = density.critic_quality(critic, generator, covariance)
+    assert (found["delivered_0"], found["delivered_1"]) == pytest.approx((0, 0), abs=1e-9)
+
+
+def test_variants_change_one_thing_each():
+    for profile in ("smoke", "quick", "paper"):
+        assert set(density.VARIANT.seeds(profile)) <= set(FIVE.seeds(profile))
+    plain, best, critic = (FIVE.config(m, "paper") for m in ("amortized_svgd", "amortized_svgd_best", "amortized_ksd"))
+    for method, same in (("two_batches", plain), ("two_batches_best", best)):
+        two = density.VARIANT.config(method, "paper")
+        assert two["objective"] == same["objective"] | {"independent": True}
+        assert two | {"objective": None} == same | {"objective": None}
+    for weight in (1.0, 100.0):
+        other = density.VARIANT.config(f"critic_weight_{weight:.0f}", "paper")
+        direction = critic["objective"]["direction"] | {"l2_weight": weight}
+        assert other == critic | {"objective": critic["objective"] | {"direction": direction}}
+    long = density.VARIANT.config("gpvi_long", "paper")
+    assert long == FIVE.config("gpvi", "paper") | {"steps": 50_000}
+    assert density.VARIANT.config("gpvi_long", "smoke") == FIVE.config("gpvi", "smoke")
+
+
+def test_the_weight_of_the_critic_is_a_rate_of_its_last_layer():
+    """Weight w at one rate, or weight 1/2 with the last layer and its rate 2w times larger: the same direction."""
+    w, x = 10.0, torch.randn(40, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    directions = []
+    for weight, factor in ((w, 1.0), (0.5, 2 * w)):
+        rng = torch.Generator().manual_seed(5)
+        critic = SteinCritic(hidden=(8,), lr=0.0, l2_weight=weight, updates=1)
+        critic(x, -2 * x, rng)  # builds the network and leaves it as it is
+        *hidden, last = critic.network
+        with torch.no_grad():
+            for parameter in last.parameters():
+                parameter.mul_(factor)
+        groups = [{"params": hidden[0].parameters(), "lr": 1e-2}, {"params": last.parameters(), "lr": factor * 1e-2}]
+        critic.optimizer = torch.optim.Adam(groups, eps=1e-30)
+        directions.append(torch.stack([critic(x, -2 * x, rng)[0] for _ in range(50)]))
+    assert_close(*directions, rtol=1e-8, atol=1e-8)
+    assert (directions[0][-1] - directions[0][0]).abs().max() > 1
+
+
+@pytest.mark.parametrize("experiment", [*density.EXPERIMENTS, density.CONTROL, density.VARIANT], ids=lambda e: e.name)
 def test_every_cell_runs_and_survives_pickling(experiment):
     assert get_experiment(experiment.name) is experiment
     again = pickle.loads(pickle.dumps(experiment))
@@ -120,7 +179,9 @@ def test_every_cell_runs_and_survives_pickling(experiment):
         learned = arrays["jacobian"] @ arrays["jacobian"].mT
         error = (learned - arrays["covariance"]).norm() / arrays["covariance"].norm()
         assert record.metrics["sigma_error"] == pytest.approx(float(error))
-        assert ("history_delivered_0" in arrays) == (record.method in ("gpvi", "gpvi_best"))
+        trained = ("gpvi", "gpvi_best", "gpvi_long", "amortized_ksd", "critic_weight_1", "critic_weight_100")
+        assert ("history_delivered_0" in arrays) == (record.method in trained)
+        assert ("history_critic_error" in arrays) == (record.method in trained[3:])
 
 
 def test_float64_reaches_the_generator():
@@ -138,6 +199,11 @@ def test_rows_and_deviations():
         score = experiment.scores[0]
         assert experiment.row("gpvi", score) == ("gpvi", "printed")
         assert experiment.row("gpvi_best", score) == ("gpvi", "best")
+        rows = [{(*experiment.row(m, s), m) for m in experiment.methods_of(s)} for s in experiment.scores]
+        printed = [{method for method, setting, _ in found if setting == "printed"} for found in rows]
+        assert printed == [set(density.TABLES["table1"]), set(density.TABLES["table5"])]
+        shown = {method for found in rows for *_, method in found}
+        assert shown == set(experiment.methods)  # every method has its row in one of the tables
         assert {s.item for s in experiment.scores} == {f"gpvi/{t}/{experiment.name[-2:]}" for t in ("table1", "table5")}
         assert all("10,000" in experiment.deviations(method, "paper") for method in experiment.methods)
     assert density.CONTROL.scores == ()

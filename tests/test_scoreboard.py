@@ -12,7 +12,7 @@ import toy_experiment
 from toy_experiment import TOY
 
 from gpvi_lib import records, scoreboard
-from gpvi_lib.errors import GPVIError, RecordDamaged, RecordStale
+from gpvi_lib.errors import GPVIError, RecordDamaged, RecordStale, UnknownName
 from gpvi_lib.experiments import EXPERIMENTS, Score
 from gpvi_lib.scoreboard import Ours, Published
 
@@ -138,6 +138,27 @@ def test_numbers_that_no_paper_has_come_last():
     assert len(board) == len(scoreboard.published()) + 1 + 5  # the one is gpvi's best setting
 
 
+def test_a_score_may_name_its_methods(monkeypatch):
+    """A table lists some of an experiment's methods: the others fill no row of it, but do of other scores."""
+    records.sweep(TOY, "paper", progress=False)
+    table2, own = TOY.scores
+    chosen = replace(table2, methods=("gpvi_best", "gpvi"))
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, scores=(chosen, own)))
+    board = scoreboard.build()
+    of_table2 = board[(board["item"] == "gpvi/table2") & (board["n_seeds"] > 0)]
+    assert list(zip(of_table2["method"], of_table2["setting"], strict=True)) == [("gpvi", "printed"), ("gpvi", "best")]
+    assert board.tail(4)["method"].tolist() == ["svgd", "gpvi", "gpvi", "plain"]
+    assert set(board.tail(4)["item"]) == {"ours/toy"}
+
+
+def test_a_score_cannot_name_a_method_that_is_not_there(monkeypatch):
+    records.run_or_load(TOY, "svgd", 0, "paper")
+    slip = replace(TOY.scores[0], methods=("svgd", "svdg"))
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, scores=(slip,)))
+    with pytest.raises(UnknownName, match="svdg"):
+        scoreboard.build()
+
+
 def test_profiles_do_not_mix():
     records.sweep(TOY, "quick", progress=False)
     assert (scoreboard.build("paper")["n_seeds"] == 0).all()
@@ -204,6 +225,8 @@ def test_numbers_have_six_digits_and_unknown_ones_are_empty():
 @pytest.mark.parametrize("name", sorted(REGISTERED))
 def test_registered_scores_name_published_tables(name):
     """A slip in the name of a table would turn a comparison into a number that no paper has."""
+    for score in REGISTERED[name].scores:
+        assert REGISTERED[name].methods_of(score)  # raises where a name has a slip
     known = {(paper.item, paper.metric): paper.better for paper in scoreboard.published()}
     papers = {item.split("/")[0] for item, _ in known}
     ours = {(score.item, score.metric): score.better for score in REGISTERED[name].scores}

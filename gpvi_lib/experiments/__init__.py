@@ -22,6 +22,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         *gaussian_density.EXPERIMENTS,
         gaussian_density.CONTROL,
+        gaussian_density.VARIANT,
         bayesian_linear_regression.EXPERIMENT,
         nuts_reference.EXPERIMENT,
         *classification.EXPERIMENTS,

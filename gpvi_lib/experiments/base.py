@@ -62,6 +62,7 @@ class Score:
         better: whether lower or higher is better.
         key: the metric's name in `Outcome.metrics`.
         setting: `printed` (the published setting) or `best` (the strongest we know).
+        methods: the methods of the experiment that stand in this table; None for all of them.
     """
 
     item: str
@@ -69,6 +70,7 @@ class Score:
     better: Literal["lower", "higher"]
     key: str
     setting: Literal["printed", "best"] = "printed"
+    methods: tuple[str, ...] | None = None
 
 
 def no_deviations(method: str, profile: str) -> str:
@@ -109,6 +111,18 @@ class Experiment:
         """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""
         if method not in self.methods:
             raise UnknownName.among(f"method of {self.name}", method, self.methods)
+
+    def methods_of(self, score: Score) -> tuple[str, ...]:
+        """The methods that fill rows of `score`.
+
+        Raises:
+            UnknownName: if the score names a method that this experiment does not have.
+        """
+        if score.methods is None:
+            return self.methods
+        for method in score.methods:
+            self.check_method(method)
+        return tuple(method for method in self.methods if method in score.methods)
 
     def row(self, method: str, score: Score) -> tuple[str, str]:
         """(published method, setting) of the scoreboard row that `method` fills for `score`."""
