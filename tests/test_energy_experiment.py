@@ -135,6 +135,14 @@ def test_a_perfect_helper_delivers_everything(rng):
     assert found == {"delivered": pytest.approx(0.25), "helper_error": pytest.approx(0.75)}
 
 
+def test_the_repulsion_of_a_linear_map_has_no_tail_and_that_of_a_fold_has(rng):
+    straight = energy.repulsion_tail(Gaussians())
+    assert 1 < straight < 1.5
+    fold = Generator(2, 2, (40,), noise_scale=None, activation="tanh", input_stdev=6.0, rng=rng)
+    assert energy.Judge("sinusoid", 500).claimed(fold, 500, 1)["negative_share"] not in (0, 1)
+    assert energy.repulsion_tail(fold) > 3 * straight
+
+
 # Cells
 
 

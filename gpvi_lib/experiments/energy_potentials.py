@@ -211,6 +211,21 @@ def delivered_repulsion(objective: Objective, generator: Sampler, num_samples: i
     }
 
 
+@torch.no_grad()
+def repulsion_tail(generator: Generator, batches: int = 20) -> float:
+    """Root mean square over median of the exact repulsion ``|R_j|`` per point, over batches of ``SAMPLES`` noises.
+
+    About 1.2 if the two components are normal; large where few points near a singular Jacobian carry all of it.
+    """
+    rng, lengths = _generator(generator, EVALUATION_SEED), []
+    for _ in range(batches):
+        source, query = generator.noise(SAMPLES, rng), generator.noise(SAMPLES, rng)
+        _, weight = RBF()(source, query)
+        lengths.append(BlockInverse()(generator.linearize(source), source, query, weight)[0].norm(dim=-1))
+    lengths = torch.cat(lengths)
+    return float(lengths.square().mean().sqrt() / lengths.median())
+
+
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """Train one method on one potential and judge it."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
@@ -225,6 +240,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     metrics = judge.of_points(x) | judge.claimed(sampler, n, EVALUATION_SEED + 2)
     metrics |= {name: value for name, value in result.history[-1].items() if name in ("delivered", "helper_error")}
     metrics["kl"] = judge.divergence(sampler, 10 * n, EVALUATION_SEED + 3)
+    if isinstance(sampler, Generator):
+        metrics["repulsion_tail"] = repulsion_tail(sampler)
     metrics["parameters"] = float(sum(parameter.numel() for parameter in sampler.parameters()))
     arrays = {"counts": judge.grid.counts(x).short()}
     for name in result.history[-1]:
