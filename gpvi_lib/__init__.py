@@ -7,6 +7,7 @@ back through the sampler) meet in :func:`fit`.
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
 from gpvi_lib.errors import DataMissing, DivergedError, GPVIError, RecordError, UnknownName
 from gpvi_lib.fit import FitResult, fit
+from gpvi_lib.flows import Flow
 from gpvi_lib.hmc import HMCResult, hmc, leapfrog
 from gpvi_lib.inverse import (
     BiCGSTABInverse,
@@ -17,17 +18,27 @@ from gpvi_lib.inverse import (
     bicgstab,
 )
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
-from gpvi_lib.metrics import ksd_u_statistic
+from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein
 from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
-from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, MaximumLikelihood, NegativeELBO, ParVI, surrogate
+from gpvi_lib.objectives import (
+    GPVI,
+    KernelSteinDiscrepancy,
+    MaximumLikelihood,
+    NegativeELBO,
+    OrientedELBO,
+    ParVI,
+    surrogate,
+)
 from gpvi_lib.samplers import Generator, Linearization, MeanField, Particles, Sampler
 from gpvi_lib.targets import (
     Banana,
     BayesianLinearRegression,
     ClassificationPosterior,
+    EnergyPotential,
     Gaussian,
     GaussianMixture,
     NormalPrior,
+    PlaneGrid,
     ScaleMixturePrior,
     Target,
     score,
@@ -48,8 +59,10 @@ __all__ = [
     "DataMissing",
     "DenseInverse",
     "DivergedError",
+    "EnergyPotential",
     "FitResult",
     "FlatModule",
+    "Flow",
     "GPVIError",
     "Gaussian",
     "GaussianMixture",
@@ -63,8 +76,10 @@ __all__ = [
     "MeanField",
     "NegativeELBO",
     "NormalPrior",
+    "OrientedELBO",
     "ParVI",
     "Particles",
+    "PlaneGrid",
     "RecordError",
     "Sampler",
     "ScaleMixturePrior",
@@ -72,6 +87,7 @@ __all__ = [
     "Target",
     "UnknownName",
     "bicgstab",
+    "binned_divergence",
     "cifar_cnn",
     "fit",
     "hmc",
@@ -82,5 +98,6 @@ __all__ = [
     "median_bandwidth",
     "mlp",
     "score",
+    "sliced_wasserstein",
     "surrogate",
 ]

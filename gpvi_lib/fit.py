@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,13 +12,16 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.errors import DivergedError
+from gpvi_lib.errors import DivergedError, UnknownName
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.targets.base import Target, check_finite
 
 CUDA_CHECK_EVERY = 100
 """On a GPU the loss is looked at only every so many steps: each look waits for the device."""
+
+OPTIMIZERS = {"adam": partial(torch.optim.Adam, fused=True), "rmsprop": torch.optim.RMSprop}
+"""By name: Adam unless an experiment says otherwise."""
 
 Callback = Callable[[int, Sampler], dict[str, float]]
 
@@ -72,7 +76,7 @@ class Training:
     """Everything that changes during training, so that a checkpoint can hold it whole.
 
     Args:
-        sampler, target, objective, rng, lr, batch_size: as in :func:`fit`.
+        sampler, target, objective, rng, lr, batch_size, optimizer, weight_decay: as in :func:`fit`.
     """
 
     def __init__(
@@ -84,17 +88,21 @@ class Training:
         rng: torch.Generator,
         lr: float,
         batch_size: int | None = None,
+        optimizer: str = "adam",
+        weight_decay: float = 0.0,
     ) -> None:
+        if optimizer not in OPTIMIZERS:
+            raise UnknownName.among("optimizer", optimizer, OPTIMIZERS)
         if batch_size is not None and target.num_data is None:
             raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
         self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
         self.batches = None if batch_size is None else Minibatches(target.num_data, batch_size)
-        self.optimizer = torch.optim.Adam(sampler.parameters(), lr=lr, fused=True)
+        self.optimizer = OPTIMIZERS[optimizer](sampler.parameters(), lr=lr, weight_decay=weight_decay)
         self.result = FitResult()
         self.step = 0
 
     def advance(self) -> Tensor:
-        """One step of Adam on a fresh minibatch; returns the loss."""
+        """One step of the optimizer on a fresh minibatch; returns the loss."""
         batch = None if self.batches is None else self.batches.next(self.rng)
         loss, _ = self.objective(self.sampler, self.target, batch, self.rng)
         self.sampler.release_gradients()
@@ -145,6 +153,8 @@ def fit(
     final_lr: float | None = None,
     rng: torch.Generator,
     batch_size: int | None = None,
+    optimizer: str = "adam",
+    weight_decay: float = 0.0,
     callback: Callback | None = None,
     callback_every: int = 0,
     checkpoint: Path | None = None,
@@ -152,14 +162,16 @@ def fit(
     label: str = "fit",
     progress: bool = True,
 ) -> FitResult:
-    """Train ``sampler`` towards ``target`` by Adam on ``objective``.
+    """Train ``sampler`` towards ``target`` by Adam, or another optimizer, on ``objective``.
 
     Args:
-        steps: number of Adam steps.
+        steps: number of steps of the optimizer.
         lr: learning rate.
         final_lr: where the learning rate goes along half a cosine; ``None`` keeps it constant.
         rng: the only source of randomness; advanced in place.
         batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
+        optimizer: "adam" or "rmsprop", with PyTorch's settings but for the learning rate.
+        weight_decay: multiple of the parameters added to their gradient.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns goes into the history. It must not use ``rng``.
         checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
@@ -169,9 +181,11 @@ def fit(
 
     Raises:
         ValueError: if target and batch size do not fit, or the target is not finite at the first points.
+        UnknownName: if there is no optimizer of that name.
         DivergedError: at the first loss that is not finite, naming ``label`` and step.
     """
-    state = Training(sampler, target, objective, rng=rng, lr=lr, batch_size=batch_size)
+    update = {"lr": lr, "optimizer": optimizer, "weight_decay": weight_decay}
+    state = Training(sampler, target, objective, rng=rng, batch_size=batch_size, **update)
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
     else:

@@ -15,7 +15,7 @@ from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic
-from gpvi_lib.samplers import Generator, Linearization, Particles, Sampler
+from gpvi_lib.samplers import Generator, Linearization, Particles, Sampler, normal_log_prob
 from gpvi_lib.targets.base import Target, log_prob, score
 
 Loss = tuple[Float[Tensor, ""], dict[str, Tensor]]
@@ -207,6 +207,37 @@ class NegativeELBO(Objective):
 
     def __call__(self, sampler, target, batch, rng):
         x, log_q = sampler.rsample_with_log_prob(self.num_samples, rng)
+        loss = (log_q - log_prob(target, x, batch)).mean()
+        return loss, {"elbo": -loss.detach()}
+
+
+@dataclass
+class OrientedELBO(Objective):
+    """:class:`NegativeELBO` of a generator whose Jacobian determinant is kept positive.
+
+    Equation 2 contains ``log|det J|``, which is blind to the sign: a map that folds the noise over itself is paid for
+    area that it covers twice. Here a negative determinant costs (:meth:`Linearization.oriented_log_det`). That is
+    enough: a map ``g(z) + λz`` with bounded, smooth ``g`` (tanh), λ > 0 and k = d whose determinant is positive
+    everywhere is a bijection (Hadamard). Where all determinants are above ``floor``, the two objectives are equal.
+
+    Attributes:
+        num_samples: Monte Carlo samples per step.
+        floor: the smallest determinant that counts as itself.
+    """
+
+    num_samples: int
+    floor: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not self.floor > 0:
+            raise ValueError(f"the floor of the determinant must be positive, got {self.floor}")
+
+    def __call__(self, sampler, target, batch, rng):
+        if not isinstance(sampler, Generator):
+            raise ValueError(f"OrientedELBO needs a Generator, got {type(sampler).__name__}; use NegativeELBO")
+        z = sampler.noise(self.num_samples, rng)
+        x, linearization = sampler.forward_and_linearize(z)
+        log_q = normal_log_prob(z, sampler.input_stdev) - linearization.oriented_log_det(self.floor)
         loss = (log_q - log_prob(target, x, batch)).mean()
         return loss, {"elbo": -loss.detach()}
 

@@ -42,6 +42,7 @@ METHOD_LABELS: dict[str, str] = {
     "gpvi": "GPVI",
     "gpvi_exact_jac": "GPVI, exact Jacobian",
     "gpvi_exact_density": "GPVI, exact density",
+    "flow": "Planar flow",
 }
 """Method -> its name for a reader; `<method>_best` is the same method at the strongest setting we know."""
 
@@ -58,6 +59,7 @@ METHOD_COLOURS: dict[str, str] = {
     "gpvi": "#cc2e0b",
     "gpvi_exact_jac": "#ed5358",
     "gpvi_exact_density": "#900e00",
+    "flow": "#146f85",
 }
 """Method -> its colour in every figure; `<method>_best` has the method's own.
 

@@ -29,8 +29,9 @@ def standard_normal(shape: Sequence[int], rng: torch.Generator, like: Tensor) ->
     return torch.randn(*shape, generator=rng, dtype=like.dtype, device=like.device)
 
 
-def _standard_normal_log_prob(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-    return -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
+def normal_log_prob(z: Float[Tensor, "n d"], stdev: float = 1.0) -> Float[Tensor, " n"]:
+    """``log N(z; 0, stdev^2 I)``."""
+    return -0.5 * ((z / stdev).square().sum(-1) + z.shape[-1] * math.log(2 * math.pi * stdev**2))
 
 
 class Sampler(nn.Module):
@@ -47,7 +48,7 @@ class Sampler(nn.Module):
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Draw points together with their log-density, both differentiable."""
         raise ValueError(
-            f"{type(self).__name__} has no tractable density; use Generator or MeanField with this objective"
+            f"{type(self).__name__} has no tractable density; use Generator, MeanField or Flow with this objective"
         )
 
     def release_gradients(self) -> None:
@@ -85,7 +86,7 @@ class Particles(Sampler):
 
 
 class Generator(Sampler):
-    r"""The reparameterised generator ``f(z) = g(z_{:k}) + λ ⊙ z`` of eq. 6, z ~ N(0, I_d).
+    r"""The reparameterised generator ``f(z) = g(z_{:k}) + λ ⊙ z`` of eq. 6, z ~ N(0, I_d), or N(0, σ^2 I_d).
 
     ``g: R^k -> R^d`` is a multilayer perceptron with a linear last layer. The Jacobian is block triangular,
     ``J = [[A + Λ_1, 0], [B, Λ_2]]`` with ``A = ∂g_{:k}/∂z_{:k}``, which :meth:`linearize` exposes.
@@ -98,6 +99,8 @@ class Generator(Sampler):
             then lie on a k-dimensional set: enough for amortised ParVI, but there is no density and no inverse.
         train_noise_scale: whether log λ is trained together with ``g``.
         activation: ``"relu"`` or ``"tanh"``.
+        input_stdev: ``σ > 0``, the standard deviation of z. Up to the scale of ``g``'s first weights, and so of their
+            steps in training, σ ≠ 1 is the same as σ = 1.
         output_scale: ``(d,)`` or ``None``. With it the output layer starts with biases ``N(0, output_scale^2)`` and
             with PyTorch's default weights times ``output_scale``: the scale of a prior over network weights makes
             the first samples trainable networks. ``None`` is PyTorch's default initialisation.
@@ -105,7 +108,7 @@ class Generator(Sampler):
         dtype, device: of the parameters.
 
     Raises:
-        ValueError: if ``k`` is not in 1..d, or if λ <= 0 or has the wrong shape.
+        ValueError: if ``k`` is not in 1..d, if σ <= 0, or if λ <= 0 or has the wrong shape.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class Generator(Sampler):
         noise_scale: float | Tensor | None = 1.0,
         train_noise_scale: bool = False,
         activation: str = "relu",
+        input_stdev: float = 1.0,
         output_scale: Tensor | None = None,
         rng: torch.Generator,
         dtype: torch.dtype = torch.float32,
@@ -128,7 +132,9 @@ class Generator(Sampler):
             raise ValueError(f"noise_dim k must be between 1 and dim d = {dim}, got {noise_dim}")
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
-        self.dim, self.noise_dim, self.activation = dim, noise_dim, activation
+        if not input_stdev > 0:
+            raise ValueError(f"input_stdev σ must be positive, got {input_stdev}")
+        self.dim, self.noise_dim, self.activation, self.input_stdev = dim, noise_dim, activation, float(input_stdev)
         widths = [noise_dim, *hidden]
         self.hidden = nn.ModuleList(_linear(i, o, rng, dtype, device) for i, o in pairwise(widths))
         self.output = _linear(widths[-1], dim, rng, dtype, device)
@@ -161,10 +167,11 @@ class Generator(Sampler):
         return None if self.log_noise_scale is None else self.log_noise_scale.exp().expand(self.dim)
 
     def noise(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
-        """Draw z ~ N(0, I_d), ``(n, d)``."""
+        """Draw z ~ N(0, σ^2 I_d), ``(n, d)``."""
         if num_samples is None:
             raise ValueError("a Generator draws any number of points: give this objective its num_samples")
-        return standard_normal((num_samples, self.dim), rng, self.output.weight)
+        z = standard_normal((num_samples, self.dim), rng, self.output.weight)
+        return z if self.input_stdev == 1 else self.input_stdev * z
 
     def _features(self, z: Float[Tensor, "n d"]) -> list[Tensor]:
         """Outputs of all hidden layers, the last of which feeds the linear output layer."""
@@ -238,10 +245,10 @@ class Generator(Sampler):
     def rsample_with_log_prob(
         self, num_samples: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """``x = f(z)`` and ``log q(x) = log N(z; 0, I) - log|det J(z)|`` (eq. 1, exact where f is injective)."""
+        """``x = f(z)`` and ``log q(x) = log N(z; 0, σ^2 I) - log|det J(z)|`` (eq. 1, exact where f is injective)."""
         z = self.noise(num_samples, rng)
         x, linearization = self.forward_and_linearize(z)
-        return x, _standard_normal_log_prob(z) - linearization.slogdet()[1]
+        return x, normal_log_prob(z, self.input_stdev) - linearization.slogdet()[1]
 
 
 def _linear(fan_in: int, fan_out: int, rng: torch.Generator, dtype, device) -> nn.Linear:
@@ -330,6 +337,22 @@ class Linearization:
             logabsdet = logabsdet + self.noise_scale[self.noise_dim :].log().sum()
         return sign, logabsdet
 
+    def oriented_log_det(self, floor: float) -> Float[Tensor, " n"]:
+        r"""``log det J`` that counts a negative determinant as a loss instead of by its absolute value.
+
+        With ``D = det(A + Λ_1)`` it is ``log D`` for ``D >= floor``, and below that the tangent of the logarithm,
+        ``log floor + D / floor - 1``, which falls without end; plus ``Σ log λ_2``. Differentiable everywhere.
+        For small ``k``: determinants of large matrices have no natural scale.
+
+        Args:
+            floor: where the tangent takes over, > 0 and far below the determinants of a good map.
+        """
+        determinant = torch.linalg.det(self.head())
+        log_det = determinant.clamp_min(floor).log() + (determinant.clamp_max(floor) / floor - 1)
+        if self.noise_scale is not None:
+            log_det = log_det + self.noise_scale[self.noise_dim :].log().sum()
+        return log_det
+
 
 class MeanField(Sampler):
     """Fully factorised Gaussian ``N(m, diag(softplus(ρ)^2))`` (Bayes by Backprop, Blundell et al. 2015).
@@ -362,4 +385,4 @@ class MeanField(Sampler):
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Samples and their Gaussian log-density."""
         noise = standard_normal((num_samples, self.dim), rng, self.mean)
-        return self.mean + self.scale * noise, _standard_normal_log_prob(noise) - self.scale.log().sum()
+        return self.mean + self.scale * noise, normal_log_prob(noise) - self.scale.log().sum()

@@ -12,15 +12,23 @@ from torch import Tensor
 from ..directions import GFSF, SVGD, SteinCritic
 from ..errors import UnknownName
 from ..fit import Callback, FitResult, fit
+from ..flows import Flow
 from ..inverse import INVERSES
-from ..objectives import GPVI, MaximumLikelihood, NegativeELBO, Objective, ParVI
+from ..kernels import RBF
+from ..objectives import GPVI, MaximumLikelihood, NegativeELBO, Objective, OrientedELBO, ParVI
 from ..samplers import Generator, MeanField, Particles, Sampler, standard_normal
 from ..targets import Target
 from .base import RunContext
 
 DIRECTIONS = {"svgd": SVGD, "gfsf": GFSF, "stein_critic": SteinCritic}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-OBJECTIVES = {"parvi": ParVI, "gpvi": GPVI, "elbo": NegativeELBO, "likelihood": MaximumLikelihood}
+OBJECTIVES = {
+    "parvi": ParVI,
+    "gpvi": GPVI,
+    "elbo": NegativeELBO,
+    "oriented_elbo": OrientedELBO,
+    "likelihood": MaximumLikelihood,
+}
 
 
 def _make(kinds: dict, spec: dict):
@@ -31,12 +39,20 @@ def _make(kinds: dict, spec: dict):
     return kinds[kind](**{key: tuple(v) if isinstance(v, list) else v for key, v in spec.items()})
 
 
-def build_objective(spec: dict) -> Objective:
-    """The objective of a specification; ``direction`` and ``inverse`` are specifications themselves."""
+def _with_kernel(spec: dict) -> dict:
     spec = dict(spec)
+    return {"kernel": RBF(spec.pop("bandwidth"))} | spec if "bandwidth" in spec else spec
+
+
+def build_objective(spec: dict) -> Objective:
+    """The objective of a specification; ``direction`` and ``inverse`` are specifications themselves.
+
+    A direction or a ``gpvi`` objective may have a ``bandwidth``, that of its :class:`RBF`.
+    """
+    spec = _with_kernel(spec)
     for part, kinds in (("direction", DIRECTIONS), ("inverse", INVERSES)):
         if part in spec:
-            spec[part] = _make(kinds, spec[part])
+            spec[part] = _make(kinds, _with_kernel(spec[part]))
     return _make(OBJECTIVES, spec)
 
 
@@ -44,10 +60,10 @@ def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Genera
     """The sampler of a specification, on ``rng``'s device.
 
     Args:
-        spec: ``particles`` (num), ``mean_field`` (scale, in units of the argument ``scale``) or ``generator``
-            (arguments of :class:`Generator`; ``noise_scale_unit: "prior"`` multiplies λ by ``scale``, one λ per
-            coordinate, and ``output_scale: "prior"`` sets the scale of the initial output). Any of them may have a
-            ``dtype``, "float32" (the default) or "float64".
+        spec: ``particles`` (num), ``mean_field`` (scale, in units of the argument ``scale``), ``flow`` (depth,
+            base_stdev) or ``generator`` (arguments of :class:`Generator`; ``noise_scale_unit: "prior"`` multiplies λ
+            by ``scale``, one λ per coordinate, and ``output_scale: "prior"`` sets the scale of the initial output).
+            Any of them may have a ``dtype``, "float32" (the default) or "float64".
         dim: d.
         scale: the scale of the first samples, a number or ``(d,)``; usually that of the prior.
         rng: all randomness.
@@ -63,7 +79,9 @@ def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Genera
         return MeanField(scale * standard_normal((dim,), rng, scale), spec["scale"] * scale)
     if kind == "generator":
         return _generator(spec, dim, scale, rng)
-    raise UnknownName.among("sampler", kind, ("particles", "mean_field", "generator"))
+    if kind == "flow":
+        return Flow(dim, **spec, rng=rng, dtype=scale.dtype, device=rng.device)
+    raise UnknownName.among("sampler", kind, ("particles", "mean_field", "generator", "flow"))
 
 
 def _generator(spec: dict, dim: int, scale: Tensor, rng: torch.Generator) -> Generator:
@@ -83,7 +101,7 @@ def train(
     rng: torch.Generator,
     callback: Callback,
 ) -> FitResult:
-    """:func:`fit` as a configuration says: steps, lr, history_every and, where it has them, final_lr and batch_size."""
+    """:func:`fit` as a configuration says: steps, lr, history_every and, where it has them, its other settings."""
     return fit(
         sampler,
         target,
@@ -92,6 +110,8 @@ def train(
         lr=config["lr"],
         final_lr=config.get("final_lr"),
         batch_size=config.get("batch_size"),
+        optimizer=config.get("optimizer", "adam"),
+        weight_decay=config.get("weight_decay", 0.0),
         rng=rng,
         callback=callback,
         callback_every=config["history_every"],

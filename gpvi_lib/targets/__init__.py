@@ -2,6 +2,7 @@
 
 from gpvi_lib.targets.base import Target, check_finite, log_prob, score
 from gpvi_lib.targets.classification import ClassificationPosterior
+from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
 from gpvi_lib.targets.regression import BayesianLinearRegression
@@ -11,9 +12,11 @@ __all__ = [
     "Banana",
     "BayesianLinearRegression",
     "ClassificationPosterior",
+    "EnergyPotential",
     "Gaussian",
     "GaussianMixture",
     "NormalPrior",
+    "PlaneGrid",
     "ScaleMixturePrior",
     "Target",
     "check_finite",

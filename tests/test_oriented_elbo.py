@@ -1,0 +1,65 @@
+"""The log-determinant that knows its sign, and the objective that keeps maps from folding."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gpvi_lib import Gaussian, Generator, NegativeELBO, OrientedELBO, Particles, fit
+from gpvi_lib.experiments.build import build_objective
+
+F64 = torch.float64
+
+
+def linear(matrix):
+    f = Generator(2, noise_scale=None, rng=torch.Generator().manual_seed(0), dtype=F64)
+    with torch.no_grad():
+        f.output.weight.copy_(torch.tensor(matrix))
+        f.output.bias.zero_()
+    return f
+
+
+@pytest.mark.parametrize("determinant", [3.0, 0.5, 0.2, 0.1, -0.1, -0.5])
+def test_value_and_slope(determinant):
+    """log D from the floor upwards, its tangent below: the slope is 1 / max(D, floor)."""
+    f = linear([[determinant, 0.3], [0.0, 1.0]])
+    value = f.linearize(torch.zeros(1, 2, dtype=F64)).oriented_log_det(0.2)
+    expected = math.log(determinant) if determinant >= 0.2 else math.log(0.2) + determinant / 0.2 - 1
+    assert value.item() == pytest.approx(expected)
+    if determinant != 0.2:  # there each of the two branches counts for a half, or both
+        (slope,) = torch.autograd.grad(value.sum(), f.output.weight)
+        assert slope[0, 0].item() == pytest.approx(1 / max(determinant, 0.2))
+
+
+def test_tails_count_with_their_scale(rng):
+    f = Generator(5, 2, (4,), noise_scale=torch.tensor([1.5, 1.5, 0.5, 0.7, 2.0]), rng=rng, dtype=F64)
+    linearization = f.linearize(f.noise(20, rng))
+    sign, log_det = linearization.slogdet()
+    assert bool((sign > 0).all())  # λ is larger than the slopes of a fresh network
+    assert_close(linearization.oriented_log_det(1e-3), log_det)
+
+
+def test_where_nothing_folds_it_is_the_elbo(rng):
+    f = Generator(2, 2, (8,), noise_scale=1.0, activation="tanh", input_stdev=1.5, rng=rng, dtype=F64)
+    target = Gaussian(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64))
+    losses = [objective(f, target, None, rng.manual_seed(3))[0] for objective in (OrientedELBO(30), NegativeELBO(30))]
+    assert_close(*losses)
+    gradients = [torch.autograd.grad(loss, list(f.parameters())) for loss in losses]
+    assert_close(*gradients)
+
+
+def test_a_reflection_is_turned_round_and_the_plain_elbo_does_not_mind(rng):
+    target = Gaussian(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64))
+    for objective, sign in ((OrientedELBO(50), 1), (NegativeELBO(50), -1)):
+        f = linear([[-0.5, 0.1], [0.2, 1.0]])
+        fit(f, target, objective, steps=500, lr=2e-2, final_lr=1e-3, rng=rng, progress=False)
+        assert float(torch.linalg.det(f.output.weight.detach())) == pytest.approx(sign, abs=0.25)
+
+
+def test_what_cannot_work_is_refused(rng):
+    with pytest.raises(ValueError, match="floor of the determinant must be positive, got 0"):
+        OrientedELBO(5, floor=0)
+    with pytest.raises(ValueError, match="needs a Generator, got Particles"):
+        OrientedELBO(5)(Particles(torch.zeros(3, 2)), None, None, rng)
+    assert build_objective({"kind": "oriented_elbo", "num_samples": 4, "floor": 0.1}) == OrientedELBO(4, 0.1)
