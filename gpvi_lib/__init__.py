@@ -17,8 +17,8 @@ from gpvi_lib.inverse import (
     bicgstab,
 )
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
-from gpvi_lib.metrics import ksd_u_statistic
-from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
+from gpvi_lib.metrics import ksd_u_statistic, wasserstein_1d
+from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, mlp
 from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, MaximumLikelihood, NegativeELBO, ParVI, surrogate
 from gpvi_lib.samplers import Generator, Linearization, MeanField, Particles, Sampler
 from gpvi_lib.targets import (
@@ -28,6 +28,7 @@ from gpvi_lib.targets import (
     Gaussian,
     GaussianMixture,
     NormalPrior,
+    RegressionPosterior,
     ScaleMixturePrior,
     Target,
     score,
@@ -49,6 +50,7 @@ __all__ = [
     "DenseInverse",
     "DivergedError",
     "FitResult",
+    "FlatMLP",
     "FlatModule",
     "GPVIError",
     "Gaussian",
@@ -66,6 +68,7 @@ __all__ = [
     "ParVI",
     "Particles",
     "RecordError",
+    "RegressionPosterior",
     "Sampler",
     "ScaleMixturePrior",
     "SteinCritic",
@@ -83,4 +86,5 @@ __all__ = [
     "mlp",
     "score",
     "surrogate",
+    "wasserstein_1d",
 ]

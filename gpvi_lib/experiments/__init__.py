@@ -12,6 +12,7 @@ from gpvi_lib.experiments import (
     inverse_cost,
     inverse_solvers,
     nuts_reference,
+    one_dimensional_regression,
     open_category,
 )
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
@@ -28,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         folds.EXPERIMENT,
         inverse_cost.EXPERIMENT,
         inverse_solvers.EXPERIMENT,
+        *one_dimensional_regression.EXPERIMENTS,
         *open_category.EXPERIMENTS,
     )
 }

@@ -4,7 +4,7 @@ from gpvi_lib.targets.base import Target, check_finite, log_prob, score
 from gpvi_lib.targets.classification import ClassificationPosterior
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
-from gpvi_lib.targets.regression import BayesianLinearRegression
+from gpvi_lib.targets.regression import BayesianLinearRegression, RegressionPosterior
 from gpvi_lib.targets.toy import Banana, GaussianMixture
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Gaussian",
     "GaussianMixture",
     "NormalPrior",
+    "RegressionPosterior",
     "ScaleMixturePrior",
     "Target",
     "check_finite",
