@@ -292,6 +292,7 @@ def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
     settings = {key: config[key] for key in ("warmup", "draws", "target_accept", "max_tree_depth")}
     arguments = settings | {"seed": context.seed, "checkpoint": context.checkpoint}
     hidden, info = nuts(inner.log_prob, start, **arguments, label=context.label, progress=context.progress)
+    seconds = info.pop("seconds")
     draws = torch.stack([inner.complete(chain, rng) for chain in hidden])
     f = torch.stack([functions(target, chain) for chain in draws]).cpu()
     found, weights = diagnostics(f), diagnostics(draws.cpu())
@@ -306,7 +307,7 @@ def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
         "rhat_weights_max": float(weights["rhat"].max()),
         **fresh_log_likelihood(target, one_in_ten, config["data_seed"]),
     }
-    return Outcome(metrics, found | {"functions": kept.float(), "held_out": held_out.float()})
+    return Outcome(metrics, found | {"functions": kept.float(), "held_out": held_out.float()}, seconds)
 
 
 def _thinned(f: Float[Tensor, "n g"], kept: int, held_out: int) -> tuple[Tensor, Tensor]:
