@@ -18,8 +18,8 @@ from gpvi_lib.inverse import (
     bicgstab,
 )
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
-from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein
-from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
+from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein, wasserstein_1d
+from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, mlp
 from gpvi_lib.objectives import (
     GPVI,
     KernelSteinDiscrepancy,
@@ -39,6 +39,7 @@ from gpvi_lib.targets import (
     GaussianMixture,
     NormalPrior,
     PlaneGrid,
+    RegressionPosterior,
     ScaleMixturePrior,
     Target,
     score,
@@ -61,6 +62,7 @@ __all__ = [
     "DivergedError",
     "EnergyPotential",
     "FitResult",
+    "FlatMLP",
     "FlatModule",
     "Flow",
     "GPVIError",
@@ -81,6 +83,7 @@ __all__ = [
     "Particles",
     "PlaneGrid",
     "RecordError",
+    "RegressionPosterior",
     "Sampler",
     "ScaleMixturePrior",
     "SteinCritic",
@@ -100,4 +103,5 @@ __all__ = [
     "score",
     "sliced_wasserstein",
     "surrogate",
+    "wasserstein_1d",
 ]

@@ -32,6 +32,37 @@ def predictive_variance(logits: Float[Tensor, "n b c"]) -> Float[Tensor, " b"]:
     return logits.softmax(-1).var(0, correction=0).sum(-1)
 
 
+def wasserstein_1d(x: Float[Tensor, "n *shape"], y: Float[Tensor, "m *shape"]) -> Float[Tensor, "*shape"]:
+    r"""``W_1`` between two samples of real numbers, for every position of ``shape`` on its own; in the unit of ``x``.
+
+    On the line the optimal plan matches quantiles, ``W_1 = ∫_0^1 |F_x^{-1}(u) - F_y^{-1}(u)| du``, and both quantile
+    functions are constant between the levels ``i / n`` and ``j / m``.
+
+    Args:
+        x, y: samples along the first axis, their numbers may differ.
+
+    Raises:
+        ValueError: if the shapes differ beyond the first axis.
+    """
+    n, m = len(x), len(y)
+    if x.shape[1:] != y.shape[1:]:
+        raise ValueError(f"samples of shapes {tuple(x.shape[1:])} and {tuple(y.shape[1:])} cannot be compared")
+    # Levels as integers, in units of 1 / (n m): each is an upper end, so that u = level belongs to the interval below.
+    upper = torch.cat([m * torch.arange(1, n + 1), n * torch.arange(1, m + 1)]).unique().to(x.device)
+    width = torch.diff(upper, prepend=upper.new_zeros(1)).to(x.dtype) / (n * m)
+    gap = x.sort(0).values[(upper - 1) // m] - y.sort(0).values[(upper - 1) // n]
+    return torch.tensordot(width, gap.abs(), dims=1)
+
+
+def regression_log_likelihood(
+    predictions: Float[Tensor, "n b"], targets: Float[Tensor, " b"], noise_scale: float
+) -> Float[Tensor, " b"]:
+    """``log (1/n) Σ_i N(y_b; f_i(x_b), σ^2)`` of each datum, in nats: the predictive density of ``n`` functions."""
+    squares = ((predictions - targets) / noise_scale).square()
+    constant = math.log(noise_scale * math.sqrt(2 * math.pi)) + math.log(len(predictions))
+    return (-0.5 * squares).logsumexp(0) - constant
+
+
 def auroc(known: Float[Tensor, " b"], unknown: Float[Tensor, " u"]) -> float:
     """Area under the ROC curve of a score that should be larger on unknown inputs (scikit-learn's)."""
     from sklearn.metrics import roc_auc_score

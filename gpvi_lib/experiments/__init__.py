@@ -13,6 +13,7 @@ from gpvi_lib.experiments import (
     inverse_cost,
     inverse_solvers,
     nuts_reference,
+    one_dimensional_regression,
     open_category,
     overhead,
 )
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         folds.EXPERIMENT,
         inverse_cost.EXPERIMENT,
         inverse_solvers.EXPERIMENT,
+        *one_dimensional_regression.EXPERIMENTS,
         *open_category.EXPERIMENTS,
         overhead.EXPERIMENT,
     )

@@ -15,6 +15,7 @@ are burn-in.
 
 from __future__ import annotations
 
+import time
 import warnings
 from pathlib import Path
 
@@ -160,7 +161,7 @@ def nuts(
     generator, whose state is put back afterwards.
 
     Returns:
-        Draws, and over all chains: divergences, mean step size, evaluations of the gradient.
+        Draws, and over all chains: divergences, mean step size, evaluations of the gradient, seconds.
     """
     done: list[dict] = []
     if checkpoint is not None and checkpoint.exists():
@@ -176,6 +177,7 @@ def nuts(
         "divergences": float(sum(chain["divergences"] for chain in done)),
         "step_size": sum(chain["step_size"] for chain in done) / len(done),
         "gradients": float(sum(chain["gradients"] for chain in done)),
+        "seconds": sum(chain["seconds"] for chain in done),
     }
     return torch.stack([chain["draws"] for chain in done]), info
 
@@ -183,7 +185,7 @@ def nuts(
 def _nuts_chain(log_prob: LogProb, start: Tensor, warmup: int, draws: int, target_accept: float, depth: int) -> dict:
     from pyro.infer import mcmc
 
-    evaluations = 0
+    evaluations, started = 0, time.perf_counter()
 
     def potential(parameters: dict[str, Tensor]) -> Tensor:
         nonlocal evaluations
@@ -198,6 +200,7 @@ def _nuts_chain(log_prob: LogProb, start: Tensor, warmup: int, draws: int, targe
         "divergences": len(chain.diagnostics()["divergences"]["chain 0"]),
         "step_size": float(kernel.step_size),
         "gradients": evaluations,
+        "seconds": time.perf_counter() - started,
     }
 
 
@@ -235,6 +238,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         states = draws
     else:
         draws, states, info = _run_hmc(config, target, initial, context)
+    seconds = info.pop("seconds", None)  # of all chains, also where this run only added the last
     found, weights = diagnostics(quantities(target, draws)), diagnostics(draws)
     metrics = info | {
         "draws": float(draws.shape[0] * draws.shape[1]),
@@ -245,7 +249,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     }
     at = torch.linspace(0, states.shape[1] - 1, min(TRACE, states.shape[1])).round().long()
     arrays = found | {f"weights_{name}": weights[name] for name in ("rhat", "ess", "sd")}
-    return Outcome(metrics, arrays | {"trace": states[:, at].float().cpu()})
+    return Outcome(metrics, arrays | {"trace": states[:, at].float().cpu()}, seconds)
 
 
 EXPERIMENT = Experiment(

@@ -5,7 +5,7 @@ from gpvi_lib.targets.classification import ClassificationPosterior
 from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
-from gpvi_lib.targets.regression import BayesianLinearRegression
+from gpvi_lib.targets.regression import BayesianLinearRegression, RegressionPosterior
 from gpvi_lib.targets.toy import Banana, GaussianMixture
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "GaussianMixture",
     "NormalPrior",
     "PlaneGrid",
+    "RegressionPosterior",
     "ScaleMixturePrior",
     "Target",
     "check_finite",

@@ -1,0 +1,591 @@
+r"""Figure 1: regression of 80 points on the line by a small network, every method against a long NUTS run.
+
+The data are those of appendix E: 76 inputs uniform on [-6, -2] ∪ [2, 6] and 4 on [-2, 2], targets
+``y = -(1 + x) sin(1.2 x) + ε`` with ``ε ~ N(0, 0.04)``, which we read as the variance. There is one data set; a seed
+decides where a method starts and what it draws. The paper prints neither the network nor its prior: ours has one
+hidden layer of 50 ReLU units and independent normal weights (``PRIORS``), and knows the noise.
+
+The experiment ``one-dimensional-regression-reference`` samples the posterior by NUTS; ``one-dimensional-regression``
+compares every method with it, in the space of functions: distributions of ``f(x)`` on a grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ..errors import RecordMissing, RecordStale
+from ..hmc import hmc
+from ..metrics import regression_log_likelihood, wasserstein_1d
+from ..networks import FlatMLP
+from ..paths import results_root
+from ..samplers import Generator, MeanField, Particles, Sampler
+from ..targets import NormalPrior, RegressionPosterior
+from .base import Experiment, Outcome, RunContext, Score
+from .build import build_objective, build_sampler, train
+from .nuts_reference import diagnostics, nuts
+
+NUM_DENSE, NUM_SPARSE = 76, 4
+NOISE_VARIANCE = 0.04
+HIDDEN = 50
+GRID = torch.linspace(-7, 7, 113, dtype=torch.float64)
+"""Where predictive distributions are compared: steps of 1/8, so that the borders of the regions lie on it."""
+REGIONS: dict[str, Bool[Tensor, " g"]] = {
+    "data": (GRID.abs() >= 2) & (GRID.abs() <= 6),
+    "middle": GRID.abs() < 2,
+    "outside": GRID.abs() > 6,
+}
+"""Where the 76 points lie; the gap between them, with 4 points; and beyond all points."""
+PRIORS = {
+    "scaled": {"input_weight": 1.0, "input_bias": 3.0, "output_weight": 0.5, "output_bias": 1.0},
+    "standard": {"input_weight": 1.0, "input_bias": 1.0, "output_weight": 1.0, "output_bias": 1.0},
+}
+"""Standard deviations of the weights; ``standard`` is N(0, I)."""
+TEST_POINTS = 1_000
+"""Fresh points in each of the regions ``data`` and ``middle``."""
+EVALUATION_SEED = 54_321
+RHAT_LIMIT = 1_000.0
+"""What a record says of chains whose R-hat is larger or not defined."""
+
+
+def true_function(x: Tensor) -> Tensor:
+    """``-(1 + x) sin(1.2 x)``."""
+    return -(1 + x) * torch.sin(1.2 * x)
+
+
+def _dense_inputs(number: int, rng: torch.Generator) -> Float[Tensor, " n"]:
+    """Uniform on [-6, -2] ∪ [2, 6]."""
+    side = torch.randint(2, (number,), generator=rng) * 2 - 1
+    return side * (2 + 4 * torch.rand(number, generator=rng, dtype=torch.float64))
+
+
+def _sparse_inputs(number: int, rng: torch.Generator) -> Float[Tensor, " n"]:
+    """Uniform on [-2, 2]."""
+    return 4 * torch.rand(number, generator=rng, dtype=torch.float64) - 2
+
+
+def _noisy(x: Tensor, rng: torch.Generator) -> Tensor:
+    return true_function(x) + NOISE_VARIANCE**0.5 * torch.randn(x.shape, generator=rng, dtype=x.dtype)
+
+
+def data(data_seed: int = 0) -> tuple[Float[Tensor, " 80"], Float[Tensor, " 80"]]:
+    """Inputs and targets in float64; 0 is the data set of all reported runs."""
+    rng = torch.Generator().manual_seed(5_000 + data_seed)
+    x = torch.cat([_dense_inputs(NUM_DENSE, rng), _sparse_inputs(NUM_SPARSE, rng)])
+    return x, _noisy(x, rng)
+
+
+def fresh_data(data_seed: int = 0) -> dict[str, tuple[Tensor, Tensor]]:
+    """Fresh inputs and targets in the regions ``data`` and ``middle``, float64."""
+    rng = torch.Generator().manual_seed(6_000 + data_seed)
+    inputs = {"data": _dense_inputs(TEST_POINTS, rng), "middle": _sparse_inputs(TEST_POINTS, rng)}
+    return {region: (x, _noisy(x, rng)) for region, x in inputs.items()}
+
+
+def prior_scale(prior: str, dtype: torch.dtype = torch.float64) -> Float[Tensor, " d"]:
+    """Standard deviation of each of the 151 weights under one of ``PRIORS``."""
+    sizes = torch.tensor([HIDDEN, HIDDEN, HIDDEN, 1])
+    return torch.tensor(list(PRIORS[prior].values()), dtype=dtype).repeat_interleave(sizes)
+
+
+def posterior(
+    prior: str = "scaled",
+    data_seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> RegressionPosterior:
+    """The posterior over the weights of the network, d = 151."""
+    x, y = (part.to(device, dtype) for part in data(data_seed))
+    network = FlatMLP([1, HIDDEN, 1])
+    scale = prior_scale(prior, dtype).to(device)
+    return RegressionPosterior(network, x[:, None], y, NOISE_VARIANCE**0.5, NormalPrior(scale))
+
+
+@torch.no_grad()
+def functions(target: RegressionPosterior, w: Float[Tensor, "n d"], x: Tensor = GRID) -> Float[Tensor, "n g"]:
+    """``f(x; w_i)`` on the grid."""
+    return target.predict(w, x[:, None].to(w))
+
+
+# ---------------------------------------------------------------- scores against the reference
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The posterior as NUTS found it, as functions on ``GRID``.
+
+    Attributes:
+        mean, sd: of all draws, ``(g,)``.
+        draws: a thinned set of them, ``(m, g)``, that predictive distributions are compared with.
+        held_out: others, ``(h, g)``: what exact draws score.
+    """
+
+    mean: Float[Tensor, " g"]
+    sd: Float[Tensor, " g"]
+    draws: Float[Tensor, "m g"]
+    held_out: Float[Tensor, "h g"]
+
+
+def function_scores(f: Float[Tensor, "n g"], reference: Reference) -> dict[str, float]:
+    """How far ``n`` functions are from the reference, over the grid and in each region.
+
+    ``rmse_mean`` and ``rmse_sd`` compare mean and standard deviation of ``f(x)``, ``w1`` is the mean over x of the
+    Wasserstein distance between the distributions of ``f(x)``; all in the unit of y. ``sd`` is the mean standard
+    deviation and ``sd_ratio`` that over the reference's: above 1 the uncertainty is overestimated.
+    """
+    f = f.double().cpu()
+    sd = f.std(0)
+    mean_error, sd_error = (f.mean(0) - reference.mean).square(), (sd - reference.sd).square()
+    distance = wasserstein_1d(f, reference.draws)
+    everywhere = torch.ones_like(GRID, dtype=torch.bool)
+    found = {}
+    for region, at in {"": everywhere, **REGIONS}.items():
+        suffix = f"_{region}" if region else ""
+        found[f"rmse_mean{suffix}"] = float(mean_error[at].mean().sqrt())
+        found[f"rmse_sd{suffix}"] = float(sd_error[at].mean().sqrt())
+        found[f"w1{suffix}"] = float(distance[at].mean())
+        found[f"sd{suffix}"] = float(sd[at].mean())
+        found[f"sd_ratio{suffix}"] = float(sd[at].mean() / reference.sd[at].mean())
+    return found
+
+
+def fresh_log_likelihood(target: RegressionPosterior, w: Float[Tensor, "n d"], data_seed: int) -> dict[str, float]:
+    """Mean log predictive density of fresh points, in nats: in two regions, and mixed as the training data are."""
+    found = {}
+    for region, (x, y) in fresh_data(data_seed).items():
+        f = functions(target, w, x)
+        found[f"log_likelihood_{region}"] = float(
+            regression_log_likelihood(f.double(), y.to(f.device), target.noise_scale).mean()
+        )
+    total = NUM_DENSE * found["log_likelihood_data"] + NUM_SPARSE * found["log_likelihood_middle"]
+    return {"log_likelihood": total / (NUM_DENSE + NUM_SPARSE)} | found
+
+
+@torch.no_grad()
+def density_scores(sampler: Sampler, target: RegressionPosterior, num_samples: int) -> dict[str, float]:
+    """ELBO in nats with its standard error, and the share of z where ``det J < 0``; empty without a density."""
+    rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
+    if isinstance(sampler, Generator) and sampler.log_noise_scale is not None:
+        z = sampler.noise(num_samples, rng)
+        x, linearization = sampler.forward_and_linearize(z)
+        sign, logabsdet = linearization.slogdet()
+        log_q = torch.distributions.Normal(0, 1).log_prob(z).sum(-1) - logabsdet
+        found = {"negative_share": float((sign < 0).double().mean())}
+    elif isinstance(sampler, MeanField):
+        x, log_q = sampler.rsample_with_log_prob(num_samples, rng)
+        found = {}
+    else:
+        return {}
+    elbo = target.log_prob(x) - log_q
+    return found | {"elbo": float(elbo.mean()), "elbo_se": float(elbo.std() / num_samples**0.5)}
+
+
+@torch.no_grad()
+def noise_share(sampler: Sampler, target: RegressionPosterior, heads: int, tails: int = 20) -> dict[str, float]:
+    """In each region, the part of the variance of ``f(x)`` that comes from ``λz`` beyond the first k coordinates.
+
+    By the law of total variance: ``E[Var(f(x) | z_{:k})] / Var f(x)``, both as means over the region, from ``tails``
+    values of ``z_{k:}`` for each of ``heads`` values of ``z_{:k}``. Empty for samplers without λ.
+    """
+    if not isinstance(sampler, Generator) or sampler.log_noise_scale is None:
+        return {}
+    rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
+    z = sampler.noise(heads * tails, rng)
+    z[:, : sampler.noise_dim] = z[:heads, : sampler.noise_dim].repeat_interleave(tails, 0)
+    f = functions(target, sampler(z)).double().cpu()
+    within = f.unflatten(0, (heads, tails)).var(1).mean(0)
+    total = f.unflatten(0, (heads, tails)).mean(1).var(0) + (1 - 1 / tails) * within
+    return {f"noise_share_{name}": float(within[at].mean() / total[at].mean()) for name, at in REGIONS.items()}
+
+
+# ---------------------------------------------------------------- the reference
+
+
+class HiddenLayerPosterior:
+    r"""The posterior over the hidden layer alone: the output layer is integrated out, exactly.
+
+    Given the hidden layer the network is linear in its output weights v, whose prior is normal: with features
+    ``Φ (N, h + 1)``, a last column of ones for the output's bias, and ``S`` their prior standard deviations,
+
+    .. math:: y \sim N(0, σ^2 I + Φ S^2 Φ^T), \qquad v = S u, \quad u | y \sim N(A^{-1} S Φ^T y / σ^2, A^{-1}),
+              \quad A = I + S Φ^T Φ S / σ^2.
+
+    So NUTS only has to sample the ``2 h`` weights of the hidden layer, in units of their prior, and a draw of v
+    completes it to an exact draw of all weights. The many stiff directions of v, each known to within σ over the size
+    of its feature, no longer limit the step size.
+
+    Args:
+        target: the posterior over all weights, for a network ``p = 1`` to h to 1 with ReLU and a normal prior.
+    """
+
+    num_data = None
+
+    def __init__(self, target: RegressionPosterior) -> None:
+        self.target, self.hidden = target, (target.dim - 1) // 3
+        self.dim = 2 * self.hidden
+        self.inner_scale, self.outer_scale = target.prior.scale.split([self.dim, self.hidden + 1])
+
+    def _features(self, u: Float[Tensor, "n e"]) -> Float[Tensor, "n N f"]:
+        """``Φ S / σ`` at each hidden layer."""
+        weight, bias = (u * self.inner_scale).split(self.hidden, dim=-1)
+        h = torch.relu(torch.addcmul(bias[:, None], self.target.inputs, weight[:, None]))
+        return torch.cat([h, torch.ones_like(h[..., :1])], dim=-1) * (self.outer_scale / self.target.noise_scale)
+
+    def _factorise(self, u: Float[Tensor, "n e"]) -> tuple[Float[Tensor, "n f f"], Float[Tensor, "n f 1"]]:
+        """``L`` with ``L Lᵀ = A``, and ``L^{-1} S Φᵀ y / σ^2``."""
+        features = self._features(u)
+        identity = torch.eye(features.shape[-1], dtype=u.dtype, device=u.device)
+        lower = torch.linalg.cholesky(identity + features.mT @ features)
+        data = features.mT @ (self.target.targets / self.target.noise_scale)[:, None]
+        return lower, torch.linalg.solve_triangular(lower, data, upper=False)
+
+    def log_prob(self, u: Float[Tensor, "n e"], batch: Tensor | None = None) -> Float[Tensor, " n"]:
+        """``log N(u; 0, I) + log p(y | u)``, up to a constant."""
+        lower, half = self._factorise(u)
+        log_determinant = lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return -0.5 * u.square().sum(-1) - log_determinant + 0.5 * half.square().sum((-2, -1))
+
+    def complete(self, u: Float[Tensor, "n e"], rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """Weights of the whole network, with the output layer drawn from its posterior given the hidden layer."""
+        lower, half = self._factorise(u)
+        noise = torch.randn(half.shape, generator=rng, dtype=u.dtype, device=u.device)
+        outer = torch.linalg.solve_triangular(lower.mT, half + noise, upper=True)[..., 0]
+        return torch.cat([u * self.inner_scale, outer * self.outer_scale], dim=-1)
+
+
+REFERENCE_SPECS = {
+    "nuts": {"prior": "scaled"},
+    "nuts_standard_prior": {"prior": "standard", "chains": 2, "warmup": 150, "draws": 300, "kept": 300},
+}
+REFERENCE_SIZES = {
+    "smoke": {"chains": 2, "warmup": 10, "draws": 35, "max_tree_depth": 3, "kept": 40, "held_out": 30},
+    "quick": {"chains": 2, "warmup": 60, "draws": 150, "max_tree_depth": 5, "kept": 200, "held_out": 100},
+    "paper": {"chains": 4, "warmup": 200, "draws": 750, "max_tree_depth": 8, "kept": 1_000, "held_out": 300},
+}
+
+
+def reference_config(method: str, profile: str) -> dict:
+    """Everything but the seed; at ``smoke`` and ``quick`` both priors get the same short chains."""
+    settings = {"target_accept": 0.8, "data_seed": 0, "hidden": HIDDEN, "noise_variance": NOISE_VARIANCE}
+    chosen = settings | REFERENCE_SPECS[method] | REFERENCE_SIZES[profile]
+    if profile == "paper":
+        chosen |= REFERENCE_SPECS[method]
+    return chosen | {"prior_scales": PRIORS[chosen["prior"]]}
+
+
+def one_seed(profile: str) -> tuple[int, ...]:
+    """A reference is one long run."""
+    return (0,)
+
+
+def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
+    """NUTS on the hidden layer from draws of the prior, completed by exact output layers, diagnosed on the grid."""
+    target = posterior(config["prior"], config["data_seed"], device=context.device)
+    inner = HiddenLayerPosterior(target)
+    rng = torch.Generator(context.device).manual_seed(3_000 + context.seed)
+    start = torch.randn(config["chains"], inner.dim, generator=rng, dtype=torch.float64, device=rng.device)
+    settings = {key: config[key] for key in ("warmup", "draws", "target_accept", "max_tree_depth")}
+    arguments = settings | {"seed": context.seed, "checkpoint": context.checkpoint}
+    hidden, info = nuts(inner.log_prob, start, **arguments, label=context.label, progress=context.progress)
+    seconds = info.pop("seconds")
+    draws = torch.stack([inner.complete(chain, rng) for chain in hidden])
+    f = torch.stack([functions(target, chain) for chain in draws]).cpu()
+    found, weights = diagnostics(f), diagnostics(draws.cpu())
+    kept, held_out = _thinned(f.transpose(0, 1).flatten(0, 1), config["kept"], config["held_out"])
+    one_in_ten = draws.transpose(0, 1).flatten(0, 1)[:: max(1, draws.shape[0] * draws.shape[1] // 1_000)]
+    metrics = info | {
+        "chains": float(len(draws)),
+        "draws": float(draws.shape[0] * draws.shape[1]),
+        "rhat_max": float(found["rhat"].max()),
+        "ess_min": float(found["ess"].min()),
+        "mcse_mean_max": float(found["mcse_mean"].max()),
+        "rhat_weights_max": float(weights["rhat"].max()),
+        **fresh_log_likelihood(target, one_in_ten, config["data_seed"]),
+    }
+    return Outcome(metrics, found | {"functions": kept.float(), "held_out": held_out.float()}, seconds)
+
+
+def _thinned(f: Float[Tensor, "n g"], kept: int, held_out: int) -> tuple[Tensor, Tensor]:
+    """Two disjoint sets of draws, each evenly spaced."""
+    at = torch.linspace(0, len(f) - 1, kept + held_out).round().long()
+    mine = torch.zeros(kept + held_out, dtype=torch.bool)
+    mine[torch.linspace(0, kept + held_out - 1, held_out).round().long()] = True
+    return f[at[~mine]], f[at[mine]]
+
+
+def read_reference(method: str, profile: str) -> Reference:
+    """The reference of a profile, from its record; where there is none, or a stale one, it is sampled now."""
+    return _read_reference(method, profile, str(results_root()))
+
+
+@cache
+def _read_reference(method: str, profile: str, root: str) -> Reference:
+    from ..records import load, run_or_load
+
+    try:
+        record = load(REFERENCE, method, 0, profile)
+    except (RecordMissing, RecordStale):
+        record = run_or_load(REFERENCE, method, 0, profile, progress=False)
+    arrays = {name: array.double() for name, array in record.arrays().items()}
+    return Reference(arrays["mean"], arrays["sd"], arrays["functions"], arrays["held_out"])
+
+
+REFERENCE = Experiment(
+    name="one-dimensional-regression-reference",
+    title="Reference for Figure 1: the posterior over functions by NUTS, under two priors",
+    methods=tuple(REFERENCE_SPECS),
+    config=reference_config,
+    seeds=one_seed,
+    run=run_reference,
+)
+
+
+# ---------------------------------------------------------------- the methods
+
+SAMPLES = 100
+MANY = 1_000
+"""Functions for the scores without the noise of a hundred draws, where a method can produce so many."""
+PARTICLES = {"kind": "particles", "num": SAMPLES}
+GENERATOR = {"kind": "generator", "noise_dim": 32, "hidden": [32, 32], "output_scale": "prior"}
+PLAIN = GENERATOR | {"noise_scale": None}
+NOISY = GENERATOR | {"noise_scale": 1.0}
+TRAINED = GENERATOR | {"noise_scale": 0.1, "noise_scale_unit": "prior", "train_noise_scale": True}
+CRITIC = {"kind": "stein_critic", "hidden": [100, 100], "lr": 1e-3, "l2_weight": 10.0}
+HELPER = {"kind": "helper", "width": 128, "num_layers": 3, "lr": 1e-4}
+DIRECTIONS = {"svgd": {"kind": "svgd"}, "gfsf": {"kind": "gfsf"}, "ksd": CRITIC}
+DECAY = {"lr": 3e-3, "final_lr": 1e-5}
+
+
+def _parvi(direction: dict, amortised: bool) -> dict:
+    objective = {"kind": "parvi", "direction": direction} | ({"num_samples": SAMPLES} if amortised else {})
+    return {"sampler": PLAIN if amortised else PARTICLES, "objective": objective}
+
+
+def _gpvi(sampler: dict, inverse: dict, samples: int = SAMPLES) -> dict:
+    return {"sampler": sampler, "objective": {"kind": "gpvi", "num_samples": samples, "inverse": inverse}}
+
+
+def _elbo(sampler: dict, samples: int) -> dict:
+    return {"sampler": sampler, "objective": {"kind": "elbo", "num_samples": samples}}
+
+
+PRINTED = {
+    **{name: _parvi(direction, amortised=False) for name, direction in DIRECTIONS.items()},
+    "deep_ensemble": {"sampler": PARTICLES, "objective": {"kind": "likelihood"}},
+    "hmc": {
+        "step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000, "chains": 4, "thin": 20,
+        "integrate_output_layer": False,
+    },
+    **{f"amortized_{name}": _parvi(direction, amortised=True) for name, direction in DIRECTIONS.items()},
+    "mf_vi": _elbo({"kind": "mean_field", "scale": 0.1}, 32),
+    "gpvi": _gpvi(NOISY, HELPER, samples=32),
+    "gpvi_exact_jac": _gpvi(NOISY, {"kind": "block"}),
+}  # fmt: skip
+BEST = {
+    "gpvi_best": _gpvi(TRAINED, {"kind": "block"}) | DECAY,
+    "gpvi_exact_density": _elbo(TRAINED, 32) | DECAY,
+    "hmc_best": {
+        "step_size": 4e-3, "num_leapfrog": 200, "num_steps": 240, "burn_in": 60, "chains": 8, "thin": 1,
+        "integrate_output_layer": True,
+    },
+}  # fmt: skip
+SPECS = PRINTED | BEST | {"reference_draws": {}}
+STEPS = {
+    "svgd": 50_000,
+    "amortized_svgd": 50_000,
+    "mf_vi": 50_000,
+    "gpvi_exact_jac": 25_000,
+    "gpvi_exact_density": 20_000,
+}
+"""Of the methods that take another number of steps at ``paper`` than ``SIZES`` says."""
+SIZES = {
+    "smoke": {"samples": 10, "many": 20, "steps": 10, "lr": 1e-2, "evaluations": 2, "seeds": 1},
+    "quick": {"samples": 100, "many": 200, "steps": 400, "lr": 1e-2, "evaluations": 10, "seeds": 1},
+    "paper": {"samples": SAMPLES, "many": MANY, "steps": 10_000, "lr": 1e-3, "evaluations": 50, "seeds": 3},
+}
+
+
+def config(method: str, profile: str) -> dict:
+    """Everything but the seed, the reference's configuration included: scores depend on it."""
+    size = SIZES[profile]
+    shared = {
+        "prior": "scaled",
+        "data_seed": 0,
+        "samples": size["samples"],
+        "many": size["many"],
+        "reference_profile": profile,
+        "reference": reference_config("nuts", profile),
+    }
+    spec = dict(SPECS[method])
+    if method == "reference_draws":
+        return shared
+    if "step_size" in spec:
+        return shared | (spec if profile == "paper" else _short_chains(spec, profile))
+    if spec["sampler"]["kind"] == "particles":
+        spec["sampler"] = spec["sampler"] | {"num": size["samples"]}
+    steps = STEPS.get(method, size["steps"]) if profile == "paper" else size["steps"]
+    printed = {"steps": steps, "lr": size["lr"], "final_lr": None, "batch_size": None}
+    chosen = shared | printed | spec
+    if profile != "paper":
+        chosen |= {"lr": size["lr"], "final_lr": size["lr"] / 10}
+    return chosen | {"history_every": max(1, chosen["steps"] // size["evaluations"])}
+
+
+def _short_chains(spec: dict, profile: str) -> dict:
+    proposals = {"smoke": 20, "quick": 100}[profile]
+    leapfrog = min(spec["num_leapfrog"], {"smoke": 5, "quick": 25}[profile])
+    return spec | {"num_steps": proposals, "burn_in": proposals // 2, "thin": 1, "num_leapfrog": leapfrog}
+
+
+def seeds(profile: str) -> tuple[int, ...]:
+    """Starts and draws that count; the data set is always the same."""
+    return tuple(range(SIZES[profile]["seeds"]))
+
+
+def _evenly(x: Tensor, number: int) -> Tensor:
+    """``number`` of the rows, evenly spaced; all if there are fewer."""
+    return x[torch.linspace(0, len(x) - 1, min(number, len(x))).round().long()]
+
+
+def _outcome(
+    config: dict,
+    target: RegressionPosterior,
+    draws: Float[Tensor, "n d"],
+    metrics: dict[str, float],
+    arrays: dict[str, Tensor],
+    seconds: float | None,
+) -> Outcome:
+    """Scores of ``config["samples"]`` draws, and of all of them where there are more (suffix ``_many``)."""
+    reference = read_reference("nuts", config["reference_profile"])
+    w = _evenly(draws, config["samples"])
+    found = function_scores(functions(target, w), reference) | fresh_log_likelihood(target, w, config["data_seed"])
+    if len(draws) > len(w):
+        many = function_scores(functions(target, draws), reference)
+        found |= {f"{name}_many": many[name] for name in ("rmse_mean", "rmse_sd", "w1")}
+    return Outcome(found | metrics, {"weights": w.float().cpu()} | arrays, seconds)
+
+
+def _run_hmc(config: dict, context: RunContext, rng: torch.Generator) -> Outcome:
+    """Chains in float64 from draws of the prior, of all weights or of the hidden layer; diagnosed on the grid."""
+    target = posterior(config["prior"], config["data_seed"], device=context.device)
+    inner = HiddenLayerPosterior(target) if config["integrate_output_layer"] else None
+    chosen, scale = (target, target.prior.scale) if inner is None else (inner, 1.0)
+    noise = torch.randn(config["chains"], chosen.dim, generator=rng, dtype=torch.float64, device=rng.device)
+    settings = {key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in", "thin")}
+    result = hmc(
+        chosen.log_prob,
+        scale * noise,
+        **settings,
+        rng=rng,
+        checkpoint=context.checkpoint,
+        label=context.label,
+        progress=context.progress,
+    )
+    draws = result.samples if inner is None else torch.stack([inner.complete(u, rng) for u in result.samples])
+    metrics, arrays = _chain_diagnostics(torch.stack([functions(target, chain) for chain in draws.transpose(0, 1)]))
+    metrics["acceptance"] = float(result.acceptance.mean())
+    return _outcome(config, target, _evenly(draws.flatten(0, 1), config["many"]), metrics, arrays, None)
+
+
+def _chain_diagnostics(chains: Float[Tensor, "c n g"]) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """R-hat and effective sample size on the grid, and each chain's own mean and sd."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # a chain that never moved has no variance
+        found = diagnostics(chains.cpu())
+    rhat = found["rhat"].nan_to_num(RHAT_LIMIT).clamp(max=RHAT_LIMIT)
+    metrics = {
+        "rhat_max": float(rhat.max()),
+        "rhat_median": float(rhat.median()),
+        "ess_min": float(found["ess"].nan_to_num(0.0).min()),
+        "draws": float(chains.shape[0] * chains.shape[1]),
+    }
+    return metrics, {"rhat": rhat, "chain_mean": chains.mean(1).float(), "chain_sd": chains.std(1).float()}
+
+
+HISTORY = ("w1", "rmse_mean", "rmse_sd", "sd_ratio_data", "sd_ratio_middle", "sd_ratio_outside")
+
+
+def _run_training(config: dict, context: RunContext, rng: torch.Generator) -> Outcome:
+    target = posterior(config["prior"], config["data_seed"], torch.float32, context.device)
+    reference = read_reference("nuts", config["reference_profile"])
+    sampler = build_sampler(config["sampler"], target.dim, target.prior.scale, rng)
+
+    def draw(sampler: Sampler, number: int) -> Tensor:
+        if isinstance(sampler, Particles):
+            return sampler.sample(None, rng)
+        return sampler.sample(number, torch.Generator(context.device).manual_seed(EVALUATION_SEED))
+
+    def measure(step: int, sampler: Sampler) -> dict[str, float]:
+        scores = function_scores(functions(target, draw(sampler, config["samples"])), reference)
+        density = density_scores(sampler, target, config["samples"])
+        return {name: scores[name] for name in HISTORY} | {k: v for k, v in density.items() if k == "elbo"}
+
+    result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
+    names = result.history[-1].keys()
+    arrays = {f"history_{name}": torch.tensor([row[name] for row in result.history]) for name in names}
+    metrics = density_scores(sampler, target, config["many"])
+    metrics |= noise_share(sampler, target, heads=config["samples"])
+    if isinstance(sampler, Generator) and sampler.log_noise_scale is not None:
+        arrays["noise_scale"] = sampler.noise_scale.detach().cpu().clone()
+    return _outcome(config, target, draw(sampler, config["many"]), metrics, arrays, result.seconds)
+
+
+def run(config: dict, method: str, context: RunContext) -> Outcome:
+    """Train or sample one method, and compare 100 functions with the reference."""
+    rng = torch.Generator(context.device).manual_seed(context.seed)
+    if "step_size" in config:
+        return _run_hmc(config, context, rng)
+    if "sampler" in config:
+        return _run_training(config, context, rng)
+    reference = read_reference("nuts", config["reference_profile"])
+    f = reference.held_out[context.seed * config["samples"] :][: config["samples"]]
+    return Outcome(function_scores(f, reference), {"functions": f.float()})
+
+
+def deviations(method: str, profile: str) -> str:
+    """What differs from the paper, which prints for this task 50,000 iterations, 100 samples and the generator."""
+    if method == "reference_draws":
+        return "no method of the paper: 100 draws of the NUTS reference"
+    if profile != "paper":
+        return f"{profile} size"
+    if method == "hmc":
+        return "settings printed for other tasks, 4 chains"
+    if method == "hmc_best":
+        return "8 chains on the hidden layer, the output layer integrated out; step size 0.004, 200 leapfrog steps"
+    steps = STEPS.get(method, SIZES["paper"]["steps"])
+    parts = [] if steps == 50_000 else [f"{steps:,} of 50,000 steps"]
+    if method in BEST:
+        parts.append("one trained λ per weight, learning rate 3e-3 decaying to 1e-5")
+    if method == "gpvi":
+        parts.append(f"helper of width {HELPER['width']}, 32 samples a step")
+    return "; ".join(parts)
+
+
+REGRESSION = Experiment(
+    name="one-dimensional-regression",
+    title="Figure 1: regression of 80 points on the line, every method against NUTS",
+    methods=tuple(SPECS),
+    config=config,
+    seeds=seeds,
+    run=run,
+    scores=tuple(
+        Score(item="gpvi/figure1", metric=metric, better=better, key=metric)
+        for metric, better in (
+            ("rmse_mean", "lower"),
+            ("rmse_sd", "lower"),
+            ("w1", "lower"),
+            ("w1_data", "lower"),
+            ("w1_middle", "lower"),
+            ("w1_outside", "lower"),
+            ("log_likelihood", "higher"),
+            ("elbo", "higher"),
+        )
+    ),
+    deviations=deviations,
+    rows={method: (method.removesuffix("_best"), "best") for method in (*BEST, "reference_draws")},
+)
+EXPERIMENTS = (REFERENCE, REGRESSION)
