@@ -5,6 +5,8 @@ from __future__ import annotations
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import (
     bayesian_linear_regression,
+    class_reference,
+    class_uncertainty,
     classification,
     descent,
     folds,
@@ -25,6 +27,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         bayesian_linear_regression.EXPERIMENT,
         nuts_reference.EXPERIMENT,
         *classification.EXPERIMENTS,
+        class_reference.EXPERIMENT,
+        *class_uncertainty.EXPERIMENTS,
         *descent.EXPERIMENTS,
         folds.EXPERIMENT,
         inverse_cost.EXPERIMENT,

@@ -1,7 +1,7 @@
 """Targets: unnormalised densities on R^d, optionally evaluated on minibatches of data."""
 
 from gpvi_lib.targets.base import Target, check_finite, log_prob, score
-from gpvi_lib.targets.classification import ClassificationPosterior
+from gpvi_lib.targets.classification import ClassificationPosterior, MLPClassificationPosterior
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
 from gpvi_lib.targets.regression import BayesianLinearRegression
@@ -13,6 +13,7 @@ __all__ = [
     "ClassificationPosterior",
     "Gaussian",
     "GaussianMixture",
+    "MLPClassificationPosterior",
     "NormalPrior",
     "ScaleMixturePrior",
     "Target",
