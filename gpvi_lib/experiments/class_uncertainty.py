@@ -77,21 +77,21 @@ BEST = {
 }
 SPECS = PRINTED | BEST
 STEPS = {
-    "gpvi": 600,
-    "gpvi_exact_jac": 8_000,
-    "svgd": 40_000,
-    "gfsf": 20_000,
-    "ksd": 10_000,
-    "amortized_svgd": 20_000,
-    "amortized_gfsf": 10_000,
-    "amortized_ksd": 8_000,
-    "mf_vi": 20_000,
-    "deep_ensemble": 10_000,
-    "gpvi_best": 8_000,
-    "gpvi_exact_density": 8_000,
+    "gpvi": 400,
+    "gpvi_exact_jac": 3_000,
+    "svgd": 20_000,
+    "gfsf": 8_000,
+    "ksd": 5_000,
+    "amortized_svgd": 12_000,
+    "amortized_gfsf": 6_000,
+    "amortized_ksd": 4_000,
+    "mf_vi": 10_000,
+    "deep_ensemble": 8_000,
+    "gpvi_best": 4_000,
+    "gpvi_exact_density": 10_000,
     "mf_vi_best": 15_000,
 }
-SHORT_STEPS = {"smoke": 3, "quick": 300}
+SHORT_STEPS = {"smoke": 3, "quick": 200}
 EVALUATIONS = {"smoke": 1, "quick": 3, "paper": 20}
 
 
@@ -118,7 +118,7 @@ def config(num_classes: int, method: str, profile: str) -> dict:
     if profile != "paper":
         chosen |= {"lr": 1e-2, "final_lr": 1e-3}
         if method == "gpvi":
-            chosen["steps"] = min(steps, 60)
+            chosen["steps"] = min(steps, 20)
     return chosen | {"history_every": max(1, chosen["steps"] // EVALUATIONS[profile])}
 
 

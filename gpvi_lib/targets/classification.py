@@ -1,5 +1,6 @@
 """Posterior over the weights of a classifier."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -52,17 +53,28 @@ class MLPClassificationPosterior(ClassificationPosterior):
         inputs, labels, prior: as there.
     """
 
-    def __init__(self, widths: Sequence[int], inputs: Float[Tensor, "N p"], labels: Int[Tensor, " N"], prior=None):
-        prior = () if prior is None else (prior,)
-        super().__init__(FlatModule(mlp(widths)), inputs, labels, *prior)
-        self.num_classes = widths[-1]
+    def __init__(
+        self, widths: Sequence[int], inputs: Float[Tensor, "N p"], labels: Int[Tensor, " N"], prior=NormalPrior()
+    ) -> None:
+        super().__init__(FlatModule(mlp(widths)), inputs, labels, prior)
+        self.hot = F.one_hot(labels, widths[-1]).mT.to(inputs.dtype)
+
+    def _value(self, w: Tensor, batch: Tensor | None, decay: float) -> Tensor:
+        """``log p(D | w) - decay |w|^2 / 2``."""
+        inputs, hot = (self.inputs, self.hot) if batch is None else (self.inputs[batch], self.hot[:, batch])
+        layers = list(self.network.unflatten(w).values())
+        return _MLPLogDensity.apply(w, layers, inputs, hot, self.num_data / hot.shape[1], decay)
 
     def log_likelihood(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``(N / B) Σ_b log p(y_b | x_b, w)``; differentiable once."""
-        inputs, labels = (self.inputs, self.labels) if batch is None else (self.inputs[batch], self.labels[batch])
-        hot = F.one_hot(labels, self.num_classes).mT.to(w.dtype)
-        layers = list(self.network.unflatten(w).values())
-        return _MLPLogLikelihood.apply(w, layers, inputs, hot) * (self.num_data / len(labels))
+        return self._value(w, batch, 0.0)
+
+    def log_prob(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
+        """Log-likelihood plus log-prior; differentiable once."""
+        if not isinstance(self.prior, NormalPrior) or isinstance(self.prior.scale, Tensor):
+            return super().log_prob(w, batch)
+        scale = self.prior.scale
+        return self._value(w, batch, scale**-2) - self.dim * math.log(scale * math.sqrt(2 * math.pi))
 
     @torch.no_grad()
     def probabilities(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b p"]) -> Float[Tensor, "n c b"]:
@@ -81,11 +93,11 @@ def _mlp_forward(layers: list[Tensor], inputs: Float[Tensor, "b p"]) -> list[Flo
     return outputs
 
 
-class _MLPLogLikelihood(torch.autograd.Function):
-    """``Σ_b log p(y_b | x_b, w)`` of every network, its gradient computed on the way."""
+class _MLPLogDensity(torch.autograd.Function):
+    """``factor Σ_b log p(y_b | x_b, w) - decay |w|^2 / 2`` of every network, its gradient computed on the way."""
 
     @staticmethod
-    def forward(ctx, w, layers, inputs, hot):
+    def forward(ctx, w, layers, inputs, hot, factor, decay):
         outputs = _mlp_forward(layers, inputs)
         log_probs = torch.log_softmax(outputs[-1], 1)
         if ctx.needs_input_grad[0]:
@@ -95,10 +107,11 @@ class _MLPLogLikelihood(torch.autograd.Function):
                 gradients += [delta.sum(-1), (delta @ below).flatten(1)]
                 if layer:
                     delta = (layers[2 * layer].mT @ delta).mul_(outputs[layer - 1].sign())  # 0 or 1 after a ReLU
-            ctx.save_for_backward(torch.cat(gradients[::-1], dim=1))
-        return log_probs.flatten(1) @ hot.flatten()
+            ctx.save_for_backward(torch.cat(gradients[::-1], dim=1).mul_(factor).sub_(w, alpha=decay))
+        value = factor * (log_probs.flatten(1) @ hot.flatten())
+        return value - 0.5 * decay * w.square().sum(-1) if decay else value
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, above):
-        return above[:, None] * ctx.saved_tensors[0], None, None, None
+        return above[:, None] * ctx.saved_tensors[0], None, None, None, None, None
