@@ -17,6 +17,19 @@ def relative_error(estimate: Tensor, truth: Tensor) -> float:
     return float((estimate.detach() - truth).norm() / truth.norm())
 
 
+def rmse(estimate: Tensor, truth: Tensor) -> float:
+    """Root of the mean squared difference over all entries."""
+    return float((estimate.detach() - truth).square().mean().sqrt())
+
+
+def total_variation(p: Float[Tensor, "*batch c"], q: Float[Tensor, "*batch c"]) -> Float[Tensor, "*batch"]:
+    """``(1/2) Σ_c |p_c - q_c|`` between distributions over ``c`` classes: 0 if equal, 1 if they share no class.
+
+    It is the largest difference between the probabilities that the two give to any set of classes.
+    """
+    return 0.5 * (p - q).abs().sum(-1)
+
+
 def predictive(logits: Float[Tensor, "n b c"]) -> Float[Tensor, "b c"]:
     """Posterior predictive probabilities: the mean over ``n`` networks of their softmax outputs."""
     return logits.softmax(-1).mean(0)

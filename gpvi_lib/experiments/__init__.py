@@ -5,6 +5,8 @@ from __future__ import annotations
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import (
     bayesian_linear_regression,
+    class_reference,
+    class_uncertainty,
     classification,
     descent,
     energy_potentials,
@@ -28,6 +30,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         bayesian_linear_regression.EXPERIMENT,
         nuts_reference.EXPERIMENT,
         *classification.EXPERIMENTS,
+        class_reference.EXPERIMENT,
+        *class_uncertainty.EXPERIMENTS,
         *descent.EXPERIMENTS,
         *energy_potentials.EXPERIMENTS,
         energy_potentials.CONTROL,

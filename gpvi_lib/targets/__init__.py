@@ -1,7 +1,7 @@
 """Targets: unnormalised densities on R^d, optionally evaluated on minibatches of data."""
 
 from gpvi_lib.targets.base import Target, check_finite, log_prob, score
-from gpvi_lib.targets.classification import ClassificationPosterior
+from gpvi_lib.targets.classification import ClassificationPosterior, MLPClassificationPosterior
 from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
@@ -15,6 +15,7 @@ __all__ = [
     "EnergyPotential",
     "Gaussian",
     "GaussianMixture",
+    "MLPClassificationPosterior",
     "NormalPrior",
     "PlaneGrid",
     "RegressionPosterior",

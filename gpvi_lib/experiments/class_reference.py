@@ -1,0 +1,286 @@
+"""Reference posteriors for Figures 2, 8 and 9: long chains on the classifiers of section 4.3 and appendix D.2.
+
+One data set per number of classes, so that one reference serves every method and seed. ``nuts_4`` and ``nuts_2`` are
+NumPyro's NUTS, whose compiled leapfrog step takes a tenth of the time of one in Python; they are the reference of all
+scores at ``paper``, and need ``pip install numpyro`` to be computed again (not to be read). ``hmc_4`` and ``hmc_2`` are
+the library's own HMC, a second opinion, and the reference of the smaller profiles. ``nuts_4_prior_*`` are the
+same posterior under another prior scale.
+
+Weights of a ReLU network can be permuted and rescaled without a change of its outputs, so chains are compared, and
+diagnosed, by predicted probabilities on a grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .. import checkpoints
+from ..errors import GPVIError
+from ..hmc import HMCResult, LogProb, hmc
+from ..targets import MLPClassificationPosterior, NormalPrior
+from .base import Experiment, Outcome, RunContext
+from .classification import CLASS_VARIANCE, HIDDEN, ClassificationData, problem
+from .nuts_reference import diagnostics
+
+EDGE = 10.0
+"""Figures show ``[-10, 10]^2`` ("a grid spaced from {-10, 10}")."""
+GRID_SIDE = {"smoke": 11, "quick": 21, "paper": 41}
+DIAGNOSED_SIDE = 11
+"""Side of the coarser grid on which chains are diagnosed."""
+DATA_SEED = 0
+PRIOR_SCALES = {"prior_0_5": 0.5, "prior_2": 2.0}
+NUTS = {
+    "sampler": "nuts",
+    "chains": 16,
+    "warmup": 500,
+    "draws": 500,
+    "target_accept": 0.8,
+    "max_tree_depth": 10,
+    "kept": 2_000,
+}
+# From draws of the prior, whose gradients are large: short steps first.
+WARM_UP = {"step_size": 0.004, "num_leapfrog": 30, "num_steps": 100}
+HMC = {
+    "sampler": "hmc",
+    "chains": 64,
+    "warm_up": WARM_UP,
+    "step_size": 0.02,
+    "num_leapfrog": 75,
+    "num_steps": 300,
+    "burn_in": 100,
+    "thin": 1,
+    "kept": 500,
+}
+SPECS = {
+    "nuts_4": NUTS | {"num_classes": 4},
+    "nuts_2": NUTS | {"num_classes": 2},
+    "hmc_4": HMC | {"num_classes": 4},
+    "hmc_2": HMC | {"num_classes": 2},
+} | {
+    f"nuts_4_{name}": NUTS | {"num_classes": 4, "prior_scale": scale, "chains": 8, "kept": 500}
+    for name, scale in PRIOR_SCALES.items()
+}
+
+
+def problem_config(num_classes: int, data_seed: int = DATA_SEED, prior_scale: float = 1.0) -> dict:
+    """What defines a posterior: the data, drawn with ``data_seed``, and the prior ``N(0, prior_scale^2)``."""
+    return {
+        "num_classes": num_classes,
+        "num_train": 100,
+        "num_test": 200,
+        "class_variance": CLASS_VARIANCE,
+        "data_seed": data_seed,
+        "prior_scale": prior_scale,
+    }
+
+
+def posterior(config: dict, device: torch.device | str = "cpu", prior=None, dtype: torch.dtype = torch.float32):
+    """(data, posterior over the weights) of a :func:`problem_config`; ``prior`` replaces the normal one."""
+    drawn = problem(config, config["data_seed"], device)
+    data = ClassificationData(drawn.inputs.to(dtype), drawn.labels, drawn.test_inputs.to(dtype), drawn.test_labels)
+    prior = NormalPrior(config["prior_scale"]) if prior is None else prior
+    return data, MLPClassificationPosterior([2, *HIDDEN, config["num_classes"]], data.inputs, data.labels, prior)
+
+
+def grid(side: int, like: Tensor | None = None) -> Float[Tensor, "p 2"]:
+    """``side * side`` points of ``[-10, 10]^2``, the second coordinate running fastest."""
+    axis = torch.linspace(-EDGE, EDGE, side)
+    points = torch.cartesian_prod(axis, axis)
+    return points if like is None else points.to(like)
+
+
+def predictive_moments(
+    target: MLPClassificationPosterior, w: Float[Tensor, "n d"], inputs: Float[Tensor, "p 2"], chunk: int = 100
+) -> tuple[Float[Tensor, "p c"], Float[Tensor, "p c"]]:
+    """Mean and standard deviation over networks of each softmax output: the predictive distribution and Figure 2."""
+    first = second = 0
+    for part in w.split(chunk):
+        probabilities = target.probabilities(part, inputs).mT.double()
+        first, second = first + probabilities.sum(0), second + probabilities.square().sum(0)
+    mean = first / len(w)
+    return mean, (second / len(w) - mean.square()).clamp_min(0).sqrt()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A posterior predictive distribution from long chains.
+
+    Attributes:
+        mean, sd: of each class probability on the grid, over all draws, ``(p, c)``.
+        draws: weight vectors of the chains, thinned, ``(chains, n, d)``.
+    """
+
+    mean: Float[Tensor, "p c"]
+    sd: Float[Tensor, "p c"]
+    draws: Float[Tensor, "chains n d"]
+
+
+def reference_config(num_classes: int, profile: str) -> dict:
+    """Which records are the reference of a profile, and their configuration: part of what decides a score."""
+    method = f"{'nuts' if profile == 'paper' else 'hmc'}_{num_classes}"
+    return {"method": method, "profile": profile, "seed": 0, "config": config(method, profile)}
+
+
+def load(reference: dict) -> Reference:
+    """The reference of a :func:`reference_config`, from its record.
+
+    Raises:
+        RecordMissing: if it is missing; the message says how to compute it.
+    """
+    from .. import records  # which knows the experiments: not at the top
+
+    record = records.load(EXPERIMENT.name, reference["method"], reference["seed"], reference["profile"])
+    arrays = record.arrays()
+    return Reference(arrays["mean"], arrays["sd"], arrays["draws"].float())
+
+
+def config(method: str, profile: str) -> dict:
+    """Everything but the seed; shorter chains at ``smoke`` and ``quick``."""
+    spec = {"prior_scale": 1.0} | SPECS[method]
+    target = problem_config(spec.pop("num_classes"), prior_scale=spec.pop("prior_scale"))
+    if spec["sampler"] == "nuts" and profile != "paper":
+        sizes = {"smoke": (2, 20, 30, 4), "quick": (4, 100, 100, 8)}[profile]
+        spec |= dict(zip(("chains", "warmup", "draws", "max_tree_depth"), sizes, strict=True))
+    elif profile != "paper":
+        chains, warm, steps = {"smoke": (4, 5, 9), "quick": (16, 60, 60)}[profile]
+        spec |= {"chains": chains, "warm_up": spec["warm_up"] | {"num_steps": warm}, "num_steps": steps}
+        spec |= {"burn_in": steps // 3}
+    return {"problem": target, "grid_side": GRID_SIDE[profile], "dtype": "float64", **spec}
+
+
+def seeds(profile: str) -> tuple[int, ...]:
+    """One: a reference is one long run."""
+    return (0,)
+
+
+def run_hmc(config: dict, log_prob: LogProb, initial: Float[Tensor, "c d"], context: RunContext) -> HMCResult:
+    """:func:`hmc` as a configuration says, after its ``warm_up`` phase with other settings, if it has one."""
+    rng = torch.Generator(context.device).manual_seed(5_000 + context.seed)
+    if config.get("warm_up"):
+        first = hmc(log_prob, initial, **config["warm_up"], burn_in=0, rng=rng, progress=False)
+        initial = first.samples[-1]
+    settings = {key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in", "thin")}
+    run_of = {"checkpoint": context.checkpoint, "label": context.label, "progress": context.progress}
+    return hmc(log_prob, initial, **settings, rng=rng, **run_of)
+
+
+def _jax_potential(target: MLPClassificationPosterior, prior_scale: float) -> Callable:
+    """``-log p(w | D)`` up to a constant for JAX; NUTS compiles it."""
+    import jax
+    from jax import numpy as jnp
+
+    inputs, labels = jnp.asarray(target.inputs.cpu().numpy()), jnp.asarray(target.labels.cpu().numpy())
+    shapes = [tuple(layer.shape) for layer in target.network.unflatten(torch.empty(target.dim)).values()]
+
+    def potential(w):
+        x, at = inputs, 0
+        for layer in range(0, len(shapes), 2):
+            (fan_out, fan_in), size = shapes[layer], shapes[layer][0] * shapes[layer][1]
+            x = jax.nn.relu(x) if layer else x
+            x = x @ w[at : at + size].reshape(fan_out, fan_in).T + w[at + size : at + size + fan_out]
+            at += size + fan_out
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(x), labels[:, None], axis=1)
+        return 0.5 * jnp.sum((w / prior_scale) ** 2) - chosen.sum()
+
+    return potential
+
+
+def run_nuts(
+    config: dict, target: MLPClassificationPosterior, initial: Float[Tensor, "c d"], context: RunContext
+) -> tuple[Float[Tensor, "c n d"], dict[str, float]]:
+    """NumPyro's NUTS with a diagonal mass matrix, four chains after four; finished ones are checkpointed.
+
+    Raises:
+        ImportError: without NumPyro, which no other part of the library needs.
+        GPVIError: if the density written for JAX is not the target's.
+    """
+    done = []
+    if context.checkpoint is not None and context.checkpoint.exists():
+        done = checkpoints.load(context.checkpoint, initial.device)["groups"]
+    for i, group in list(enumerate(initial.split(4)))[len(done) :]:
+        done.append(_nuts_group(config, target, group, 1_000 * context.seed + i))
+        if context.checkpoint is not None:
+            checkpoints.save(context.checkpoint, {"groups": done})
+    gradients = torch.cat([group["gradients"] for group in done])
+    info = {
+        "divergences": float(sum(group["divergences"] for group in done)),
+        "step_size": float(torch.cat([group["step_size"] for group in done]).mean()),
+        "gradients": float(gradients.sum()),
+        "gradients_per_draw": float(gradients.mean() / config["draws"]),
+    }
+    return torch.cat([group["draws"] for group in done]), info
+
+
+def _nuts_group(config: dict, target: MLPClassificationPosterior, initial: Tensor, seed: int) -> dict:
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
+    jax.config.update("jax_enable_x64", True)
+    potential = _jax_potential(target, config["problem"]["prior_scale"])
+    start = jax.numpy.asarray(initial.cpu().numpy())
+    ours, theirs = target.log_prob(initial[:2]), [-float(potential(w)) for w in start[:2]]
+    if abs(float(ours[0] - ours[1]) - (theirs[0] - theirs[1])) > 1e-6 * float(ours.abs().max()):
+        raise GPVIError(f"{target} and its copy for JAX are not the same density")
+    kernel = NUTS(
+        potential_fn=potential, target_accept_prob=config["target_accept"], max_tree_depth=config["max_tree_depth"]
+    )
+    sizes = {"num_warmup": config["warmup"], "num_samples": config["draws"], "num_chains": len(initial)}
+    chains = MCMC(kernel, **sizes, chain_method="sequential", progress_bar=False)
+    extra = ("num_steps", "diverging", "adapt_state.step_size")
+    chains.run(jax.random.PRNGKey(seed), init_params=start, extra_fields=extra)
+    found = {k: torch.tensor(v.tolist()) for k, v in chains.get_extra_fields(group_by_chain=True).items()}
+    return {
+        "draws": torch.tensor(chains.get_samples(group_by_chain=True).tolist(), dtype=torch.float64),
+        "divergences": int(found["diverging"].sum()),
+        "step_size": found["adapt_state.step_size"][:, -1].double(),
+        "gradients": found["num_steps"].sum(1).double(),
+    }
+
+
+def on_coarse_grid(target: MLPClassificationPosterior, draws: Float[Tensor, "c n d"]) -> Float[Tensor, "c n q"]:
+    """Predicted probabilities of every draw on the grid of the diagnostics, the last class left out."""
+    points = grid(DIAGNOSED_SIDE, draws)
+    return torch.stack([target.probabilities(chain, points)[:, :-1].flatten(1) for chain in draws])
+
+
+def run(config: dict, method: str, context: RunContext) -> Outcome:
+    """Sample one posterior from starts at the prior, and diagnose the chains by their predictions."""
+    data, target = posterior(config["problem"], context.device, dtype=torch.float64)
+    rng = torch.Generator(context.device).manual_seed(4_000 + context.seed)
+    initial = torch.randn(config["chains"], target.dim, generator=rng, dtype=torch.float64, device=rng.device)
+    initial = config["problem"]["prior_scale"] * initial
+    if config["sampler"] == "nuts":
+        draws, info = run_nuts(config, target, initial, context)
+    else:
+        result = run_hmc(config, target.log_prob, initial, context)
+        draws = result.samples.transpose(0, 1)
+        info = {"acceptance": float(result.acceptance.mean()), "step_size": config["step_size"]}
+    found, weights = diagnostics(on_coarse_grid(target, draws)), diagnostics(draws)
+    metrics = info | {
+        "draws": float(draws.shape[0] * draws.shape[1]),
+        "rhat_median": float(found["rhat"].median()),
+        "rhat_max": float(found["rhat"].max()),
+        "ess_median": float(found["ess"].median()),
+        "ess_min": float(found["ess"].min()),
+        "rhat_weights_max": float(weights["rhat"].max()),
+        "log_likelihood": float(target.log_likelihood(draws.flatten(0, 1)).mean()),
+    }
+    mean, sd = predictive_moments(target, draws.flatten(0, 1), grid(config["grid_side"], data.inputs))
+    at = torch.linspace(0, draws.shape[1] - 1, min(config["kept"] // len(draws), draws.shape[1])).round().long()
+    arrays = {"mean": mean.float(), "sd": sd.float(), "draws": draws[:, at].half(), "rhat": found["rhat"].float()}
+    return Outcome(metrics, {name: array.cpu() for name, array in arrays.items()})
+
+
+EXPERIMENT = Experiment(
+    name="classification-reference",
+    title="References for Figures 2, 8 and 9: long chains on the four- and two-class posteriors",
+    methods=tuple(SPECS),
+    config=config,
+    seeds=seeds,
+    run=run,
+)

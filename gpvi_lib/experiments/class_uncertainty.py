@@ -1,0 +1,305 @@
+r"""Figures 2, 8 and 9: the predictive uncertainty of small Bayesian classifiers, every method against long chains.
+
+The problem is section 4.3's, with four classes (Figures 2 and 8) or two (Figure 9, appendix D.2): 100 points in the
+plane, a network with two hidden layers of 10 ReLU units, prior N(0, I) over its weights (the paper prints none).
+The paper judges maps of the standard deviation of the predictions on ``[-10, 10]^2`` by eye. Here each map is compared
+with that of :mod:`class_reference`: one data set per problem, seeds vary starts and draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ..metrics import accuracy, log_likelihood, rmse, total_variation
+from ..samplers import Generator, MeanField, Particles, Sampler
+from ..targets import ClassificationPosterior, ScaleMixturePrior
+from . import class_reference
+from .base import Experiment, Outcome, RunContext, Score
+from .build import build_objective, build_sampler, train
+from .class_reference import Reference, grid, predictive_moments
+from .classification import EVALUATION_SEED, ClassificationData
+
+SAMPLES = 100
+MANY = 1_000
+"""Samples for the second score of methods that can draw any number."""
+FAR = 3.0
+"""Points of the grid farther than this from every training point are called far."""
+HELPER_SAMPLES = 32
+GENERATOR = {"kind": "generator", "noise_dim": 64, "hidden": [64, 64], "output_scale": "prior", "noise_scale": None}
+TRAINED = GENERATOR | {"noise_scale": 0.3, "train_noise_scale": True}
+PARTICLES = {"kind": "particles", "num": SAMPLES}
+CRITIC = {"kind": "stein_critic", "hidden": [100, 100], "lr": 1e-3, "l2_weight": 10.0}
+HELPER = {"kind": "helper", "width": 544, "num_layers": 3, "lr": 1e-4}
+
+
+def _parvi(direction: dict, amortised: bool) -> dict:
+    samples = {"num_samples": SAMPLES} if amortised else {}
+    return {
+        "sampler": GENERATOR if amortised else PARTICLES,
+        "objective": {"kind": "parvi", "direction": direction} | samples,
+    }
+
+
+def _gpvi(sampler: dict, inverse: dict, samples: int, **options) -> dict:
+    return {"sampler": sampler, "objective": {"kind": "gpvi", "num_samples": samples, "inverse": inverse} | options}
+
+
+def _elbo(sampler: dict, samples: int) -> dict:
+    return {"sampler": sampler, "objective": {"kind": "elbo", "num_samples": samples}}
+
+
+# Table 8, as far as it is printed; the numbers of steps are ours (500,000 are printed).
+PRINTED = {
+    "gpvi": _gpvi(GENERATOR | {"noise_scale": 1.0}, HELPER, HELPER_SAMPLES),
+    "gpvi_exact_jac": _gpvi(GENERATOR | {"noise_scale": 1.0}, {"kind": "block"}, SAMPLES),
+    "svgd": _parvi({"kind": "svgd"}, amortised=False),
+    "gfsf": _parvi({"kind": "gfsf"}, amortised=False),
+    "ksd": _parvi(CRITIC, amortised=False),
+    "hmc": {"step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000, "chains": 4, "thin": 200},
+    "amortized_svgd": _parvi({"kind": "svgd"}, amortised=True),
+    "amortized_gfsf": _parvi({"kind": "gfsf"}, amortised=True),
+    "amortized_ksd": _parvi(CRITIC, amortised=True),
+    "mf_vi": _elbo({"kind": "mean_field", "scale": 0.05}, SAMPLES) | {"mixture_prior": True},
+    "deep_ensemble": {"sampler": PARTICLES, "objective": {"kind": "likelihood"}},
+}
+DECAY = {"lr": 1e-2, "final_lr": 1e-4}
+BEST = {
+    "gpvi_best": _gpvi(TRAINED, {"kind": "block"}, 64) | DECAY,
+    "gpvi_exact_density": _elbo(TRAINED, 32) | DECAY,
+    "mf_vi_best": _elbo({"kind": "mean_field", "scale": 0.3}, 32) | DECAY,
+    "hmc_best": class_reference.HMC | {"chains": 20, "num_steps": 200, "burn_in": 100, "thin": 20},
+}
+SPECS = PRINTED | BEST
+STEPS = {
+    "gpvi": 400,
+    "gpvi_exact_jac": 3_000,
+    "svgd": 20_000,
+    "gfsf": 8_000,
+    "ksd": 5_000,
+    "amortized_svgd": 12_000,
+    "amortized_gfsf": 6_000,
+    "amortized_ksd": 4_000,
+    "mf_vi": 10_000,
+    "deep_ensemble": 8_000,
+    "gpvi_best": 4_000,
+    "gpvi_exact_density": 10_000,
+    "mf_vi_best": 15_000,
+}
+SHORT_STEPS = {"smoke": 3, "quick": 200}
+EVALUATIONS = {"smoke": 1, "quick": 3, "paper": 20}
+
+
+def config(num_classes: int, method: str, profile: str) -> dict:
+    """Everything but the seed. ``quick`` and ``smoke`` shorten the run and raise the learning rate to match."""
+    shared = {
+        "problem": class_reference.problem_config(num_classes),
+        "reference": class_reference.reference_config(num_classes, profile),
+        "grid_side": class_reference.GRID_SIDE[profile],
+        "far": FAR,
+        "many": MANY if profile == "paper" else 0,
+    }
+    if "chains" in SPECS[method]:
+        spec = dict(SPECS[method])
+        if profile != "paper":
+            kept, burn_in = SAMPLES // spec["chains"], {"smoke": 1, "quick": 40}[profile]
+            spec |= {"num_steps": kept + burn_in, "burn_in": burn_in, "thin": 1}
+            if "warm_up" in spec:
+                spec["warm_up"] = spec["warm_up"] | {"num_steps": {"smoke": 2, "quick": 40}[profile]}
+        return shared | spec
+    steps = STEPS[method] if profile == "paper" else SHORT_STEPS[profile]
+    printed = {"steps": steps, "lr": 1e-3, "final_lr": None, "batch_size": None, "mixture_prior": False}
+    chosen = shared | printed | SPECS[method]
+    if profile != "paper":
+        chosen |= {"lr": 1e-2, "final_lr": 1e-3}
+        if method == "gpvi":
+            chosen["steps"] = min(steps, 20)
+    return chosen | {"history_every": max(1, chosen["steps"] // EVALUATIONS[profile])}
+
+
+def seeds(profile: str) -> tuple[int, ...]:
+    """Starts and draws; the data do not depend on them."""
+    return tuple(range({"smoke": 1, "quick": 1, "paper": 3}[profile]))
+
+
+def is_far(points: Float[Tensor, "p 2"], inputs: Float[Tensor, "N 2"], distance: float) -> Bool[Tensor, " p"]:
+    """Whether the nearest training point is farther than ``distance``."""
+    return torch.cdist(points, inputs).amin(1) > distance
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Compares weight vectors, or their predictions, with a reference.
+
+    Attributes:
+        target: the posterior with prior N(0, I), whatever prior a method was given.
+        data: of the problem.
+        points: the grid ``(p, 2)``.
+        far: which of them are far from the data.
+        reference: predictions of long chains on the grid.
+    """
+
+    target: ClassificationPosterior
+    data: ClassificationData
+    points: Float[Tensor, "p 2"]
+    far: Bool[Tensor, " p"]
+    reference: Reference
+
+    @classmethod
+    def of(cls, config: dict, device: torch.device | str = "cpu") -> Judge:
+        """The judge of a method's configuration; loads the reference's records."""
+        data, target = class_reference.posterior(config["problem"], device)
+        points = grid(config["grid_side"], data.inputs)
+        far = is_far(points, data.inputs, config["far"])
+        return cls(target, data, points, far, class_reference.load(config["reference"]))
+
+    def distances(self, mean: Float[Tensor, "p c"], sd: Float[Tensor, "p c"]) -> dict[str, float]:
+        """How far a predictive distribution and its standard deviations are from the reference, over the grid.
+
+        Returns:
+            ``total_variation`` (mean over the grid), ``rmse_mean`` and ``rmse_sd`` (over grid and classes), and
+            ``sd_far``, ``sd_near``: the standard deviation averaged over classes and far or near points.
+        """
+        mean, sd = mean.float().cpu(), sd.float().cpu()
+        far = self.far.cpu()
+        return {
+            "total_variation": float(total_variation(mean, self.reference.mean).mean()),
+            "rmse_mean": rmse(mean, self.reference.mean),
+            "rmse_sd": rmse(sd, self.reference.sd),
+            "sd_far": float(sd[far].mean()),
+            "sd_near": float(sd[~far].mean()),
+        }
+
+    @torch.no_grad()
+    def scores(self, w: Float[Tensor, "n d"]) -> dict[str, float]:
+        """:meth:`distances` of a set of networks, and test accuracy in percent and mean test log-likelihood."""
+        predicted = self.target.probabilities(w, self.data.test_inputs).mean(0).mT
+        return self.distances(*predictive_moments(self.target, w, self.points)) | {
+            "accuracy_percent": 100 * accuracy(predicted, self.data.test_labels),
+            "log_likelihood": log_likelihood(predicted, self.data.test_labels),
+        }
+
+
+def has_density(sampler: Sampler) -> bool:
+    """Whether the sampler knows its density: mean field, and generators with λ."""
+    return isinstance(sampler, MeanField) or (isinstance(sampler, Generator) and sampler.noise_scale is not None)
+
+
+@torch.no_grad()
+def density_statistics(sampler: Sampler, target: ClassificationPosterior, num_samples: int) -> dict[str, float]:
+    """ELBO in nats with its standard error, and the share of samples where ``det J < 0`` (0 for mean field).
+
+    The density of a generator is the change of variables: exact for an injective ``f``, never too small otherwise, so
+    that the ELBO is a bound either way.
+    """
+    rng = torch.Generator(next(sampler.parameters()).device).manual_seed(EVALUATION_SEED)
+    x, log_q = sampler.rsample_with_log_prob(num_samples, rng)
+    elbo = target.log_prob(x) - log_q
+    found = {"elbo": float(elbo.mean()), "elbo_se": float(elbo.std() / num_samples**0.5)}
+    if isinstance(sampler, Generator):
+        z = sampler.noise(num_samples, rng.manual_seed(EVALUATION_SEED))
+        found["negative_share"] = float((sampler.linearize(z).slogdet()[0] < 0).double().mean())
+    return found
+
+
+def _run_hmc(config: dict, judge: Judge, context: RunContext, rng: torch.Generator) -> Outcome:
+    initial = torch.randn(config["chains"], judge.target.dim, generator=rng, device=rng.device)
+    result = class_reference.run_hmc(config, judge.target.log_prob, initial, context)
+    draws = result.samples.flatten(0, 1)
+    mean, sd = predictive_moments(judge.target, draws, judge.points)
+    metrics = judge.scores(draws) | {"acceptance": float(result.acceptance.mean()), "draws": float(len(draws))}
+    return Outcome(metrics, {"mean": mean.float().cpu(), "sd": sd.float().cpu()})
+
+
+def _measure(judge: Judge, num_samples: int, density_samples: int) -> Callable[[int, Sampler], dict[str, float]]:
+    device = judge.points.device
+
+    def measure(step: int, sampler: Sampler) -> dict[str, float]:
+        row = judge.scores(_draw(sampler, num_samples, device))
+        return row | (density_statistics(sampler, judge.target, density_samples) if has_density(sampler) else {})
+
+    return measure
+
+
+def _draw(sampler: Sampler, num_samples: int, device: torch.device) -> Tensor:
+    """Particles as they are, else fresh samples, the same at every call."""
+    if isinstance(sampler, Particles):
+        return sampler.x.detach()
+    return sampler.sample(num_samples, torch.Generator(device).manual_seed(EVALUATION_SEED))
+
+
+def run(config: dict, method: str, context: RunContext) -> Outcome:
+    """Train or sample one method, and compare its predictions with the reference."""
+    rng = torch.Generator(context.device).manual_seed(context.seed)
+    judge = Judge.of(config, context.device)
+    if "chains" in config:
+        return _run_hmc(config, judge, context, rng)
+    prior = ScaleMixturePrior() if config["mixture_prior"] else None
+    _, target = class_reference.posterior(config["problem"], context.device, prior)
+    sampler = build_sampler(config["sampler"], target.dim, 1.0, rng)
+    measure = _measure(judge, SAMPLES, config["many"] or SAMPLES)
+    result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
+    metrics = {key: value for key, value in result.history[-1].items() if key != "step"}
+    mean, sd = predictive_moments(judge.target, _draw(sampler, SAMPLES, context.device), judge.points)
+    arrays = {"mean": mean.float(), "sd": sd.float()}
+    if config["many"] and not isinstance(sampler, Particles):
+        many = judge.scores(_draw(sampler, config["many"], context.device))
+        metrics |= {f"{key}_many": many[key] for key in ("total_variation", "rmse_mean", "rmse_sd")}
+    if has_density(sampler):
+        arrays["scale"] = (sampler.scale if isinstance(sampler, MeanField) else sampler.noise_scale).detach().clone()
+    arrays |= {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in result.history[0]}
+    return Outcome(metrics, {name: array.cpu().contiguous() for name, array in arrays.items()}, result.seconds)
+
+
+def deviations(method: str, profile: str) -> str:
+    """What differs from the paper."""
+    common = "one data set, prior N(0, I), first weights N(0, 1)"
+    if "chains" in SPECS[method]:
+        chains = SPECS[method]["chains"]
+        if profile != "paper":
+            return f"{profile} size; {common}"
+        return f"{chains} chains give the 100 draws; {common}"
+    steps = config(4, method, profile)["steps"]
+    ours = {
+        "gpvi": f"; {HELPER_SAMPLES} samples a step",
+        "mf_vi": "",
+        "gpvi_best": "; exact block inverse, 64 samples a step, one trained λ per weight",
+        "gpvi_exact_density": "; ELBO with the exact density, 32 samples a step, one trained λ per weight",
+        "mf_vi_best": "; 32 samples a step",
+    }.get(method, "")
+    if method == "mf_vi":
+        common = "one data set, first means N(0, 1)"
+    rate = "; learning rate 1e-2 decaying" if method in BEST or profile != "paper" else ""
+    return f"{steps:,} of 500,000 steps; {common}{ours}{rate}"
+
+
+def _experiment(num_classes: int, figure: str, title: str) -> Experiment:
+    item = f"gpvi/{figure}"
+    return Experiment(
+        name=f"classification-{num_classes}",
+        title=title,
+        methods=tuple(SPECS),
+        config=partial(config, num_classes),
+        seeds=seeds,
+        run=run,
+        scores=(
+            Score(item=item, metric="total_variation", better="lower", key="total_variation"),
+            Score(item=item, metric="rmse_mean", better="lower", key="rmse_mean"),
+            Score(item=item, metric="rmse_sd", better="lower", key="rmse_sd"),
+            Score(item=item, metric="accuracy_percent", better="higher", key="accuracy_percent"),
+            Score(item=item, metric="log_likelihood", better="higher", key="log_likelihood"),
+            Score(item=item, metric="elbo", better="higher", key="elbo"),
+        ),
+        deviations=deviations,
+        rows={method: (method.removesuffix("_best"), "best") for method in BEST},
+    )
+
+
+FOUR = _experiment(4, "figure8", "Figures 2 and 8: predictive uncertainty with four classes in the plane")
+TWO = _experiment(2, "figure9", "Figure 9: predictive uncertainty with two classes in the plane")
+EXPERIMENTS = (FOUR, TWO)

@@ -1,0 +1,186 @@
+"""Figures 2, 8 and 9: the reference, what is compared with it, and that every row runs and resumes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import toy_experiment
+from torch.testing import assert_close
+
+from gpvi_lib import metrics, records
+from gpvi_lib.errors import RecordMissing
+from gpvi_lib.experiments import class_reference, class_uncertainty, get_experiment
+from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.experiments.build import build_sampler
+from gpvi_lib.networks import FlatModule, mlp
+from gpvi_lib.targets import ClassificationPosterior, MLPClassificationPosterior, NormalPrior, check_finite, score
+
+F64 = torch.float64
+FOUR = class_uncertainty.config(4, "svgd", "smoke")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Records of the smoke profile's references, once for this file."""
+    folder = tmp_path_factory.mktemp("records")
+    with pytest.MonkeyPatch.context() as patch:
+        toy_experiment.redirect(patch, folder)
+        for method in ("hmc_4", "hmc_2"):
+            records.run_or_load(class_reference.EXPERIMENT, method, 0, "smoke", progress=False)
+        yield folder
+
+
+def context(seed=0, checkpoint: Path | None = None):
+    return RunContext(torch.device("cpu"), seed, checkpoint, "test", progress=False)
+
+
+@pytest.mark.parametrize("batch", [None, [0, 3, 3]])
+def test_the_written_out_gradient_is_that_of_automatic_differentiation(normal, batch):
+    widths, inputs, labels = [2, 7, 5, 3], normal(6, 2), torch.tensor([0, 1, 2, 1, 0, 2])
+    fast = MLPClassificationPosterior(widths, inputs, labels)
+    slow = ClassificationPosterior(FlatModule(mlp(widths)), inputs, labels)
+    batch = None if batch is None else torch.tensor(batch)
+    w = normal(4, fast.dim)
+    assert_close(fast.log_prob(w, batch), slow.log_prob(w, batch))
+    assert_close(score(fast, w, batch), score(slow, w, batch))
+    assert_close(fast.probabilities(w, inputs).mT, slow.network(w, inputs).softmax(-1))
+
+
+def test_the_written_out_gradient_is_scaled_by_what_comes_from_above(normal):
+    target = MLPClassificationPosterior([2, 4, 3], normal(5, 2), torch.tensor([0, 1, 2, 1, 0]), NormalPrior(2.0))
+    assert torch.autograd.gradcheck(target.log_prob, normal(3, target.dim).requires_grad_())
+    with torch.no_grad():
+        assert target.log_prob(normal(3, target.dim)).shape == (3,)
+
+
+def test_rmse_of_a_hand_computed_case():
+    assert metrics.rmse(torch.tensor([1.0, 2.0]), torch.tensor([4.0, -2.0])) == pytest.approx((25 / 2) ** 0.5)
+
+
+def test_total_variation_is_the_largest_difference_over_sets_of_classes(normal):
+    p, q = normal(20, 4).softmax(-1), normal(20, 4).softmax(-1)
+    sets = torch.tensor([[i >> c & 1 for c in range(4)] for i in range(16)], dtype=F64)
+    assert_close(metrics.total_variation(p, q), ((p - q) @ sets.mT).amax(1))
+    assert_close(metrics.total_variation(p, p), torch.zeros(20, dtype=F64))
+    certain = torch.eye(3)
+    assert float(metrics.total_variation(certain[0], certain[1])) == 1
+
+
+def test_the_posteriors_are_the_papers(normal):
+    for classes, dim in ((4, 184), (2, 162)):
+        data, target = class_reference.posterior(class_reference.problem_config(classes), dtype=F64)
+        assert target.dim == dim and data.inputs.shape == (100, 2) and data.test_inputs.shape == (200, 2)
+        check_finite(target, normal(2, dim))
+
+
+def test_the_prior_scale_is_that_of_the_prior(normal):
+    w = normal(3, 184)
+    wide = class_reference.posterior(class_reference.problem_config(4, prior_scale=2.0), dtype=F64)[1]
+    unit = class_reference.posterior(class_reference.problem_config(4), dtype=F64)[1]
+    change = 0.5 * (1 - 1 / 4) * w.square().sum(-1) - 184 * torch.tensor(2.0, dtype=F64).log()
+    assert_close(wide.log_prob(w) - unit.log_prob(w), change)
+
+
+def test_the_grid_covers_the_square():
+    points = class_reference.grid(5)
+    assert points.shape == (25, 2)
+    assert points.amin() == -10 and points.amax() == 10
+    assert_close(points[1] - points[0], torch.tensor([0.0, 5.0]))
+
+
+def test_predictive_moments_in_chunks_are_those_of_all(normal):
+    target = MLPClassificationPosterior([2, 3, 3], normal(1, 2), torch.tensor([0]))
+    w, inputs = normal(7, target.dim), normal(4, 2)
+    probabilities = target.network(w, inputs).softmax(-1)
+    mean, sd = class_reference.predictive_moments(target, w, inputs, chunk=3)
+    assert_close(mean, probabilities.mean(0))
+    assert_close(sd, probabilities.std(0, correction=0))
+
+
+def test_far_points_are_far_from_every_training_point():
+    inputs = torch.tensor([[0.0, 0.0], [5.0, 0.0]])
+    points = torch.tensor([[0.0, 2.9], [0.0, 3.1], [5.0, 2.0], [9.0, 0.0]])
+    assert class_uncertainty.is_far(points, inputs, 3.0).tolist() == [False, True, False, True]
+
+
+def test_the_reference_itself_has_no_distance(results):
+    judge = class_uncertainty.Judge.of(FOUR)
+    found = judge.distances(judge.reference.mean, judge.reference.sd)
+    assert found["total_variation"] == found["rmse_mean"] == found["rmse_sd"] == 0
+    shifted = judge.distances(judge.reference.mean + 0.1, judge.reference.sd)
+    assert shifted["rmse_mean"] == pytest.approx(0.1, rel=1e-5)
+    assert shifted["total_variation"] == pytest.approx(0.2, rel=1e-5)  # four classes off by 0.1, halved
+    assert 0 < int(judge.far.sum()) < len(judge.far)
+
+
+def test_the_elbo_of_the_prior_is_the_expected_log_likelihood(results, rng):
+    judge = class_uncertainty.Judge.of(FOUR)
+    prior = build_sampler({"kind": "mean_field", "scale": 1.0}, 184, 1.0, rng)
+    with torch.no_grad():
+        prior.mean.zero_()
+    found = class_uncertainty.density_statistics(prior, judge.target, 200)
+    x = prior.sample(200, torch.Generator().manual_seed(class_uncertainty.EVALUATION_SEED))
+    assert found["elbo"] == pytest.approx(float(judge.target.log_likelihood(x).mean()), rel=1e-4)
+    assert found["elbo_se"] > 0
+
+
+@pytest.mark.parametrize("classes", [4, 2])
+@pytest.mark.parametrize("method", class_uncertainty.SPECS)
+def test_every_row_runs(results, classes, method):
+    config = class_uncertainty.config(classes, method, "smoke") | {"many": 20}
+    outcome = class_uncertainty.run(config, method, context())
+    assert outcome.arrays["mean"].shape == outcome.arrays["sd"].shape == (121, classes)
+    assert 0 < outcome.metrics["total_variation"] < 1
+    density = {"gpvi", "gpvi_exact_jac", "gpvi_best", "gpvi_exact_density", "mf_vi", "mf_vi_best"}
+    assert ("elbo" in outcome.metrics) == (method in density)
+    if "history_step" in outcome.arrays:
+        assert float(outcome.arrays["history_rmse_sd"][-1]) == pytest.approx(outcome.metrics["rmse_sd"], rel=1e-6)
+    many = not method.startswith("hmc") and class_uncertainty.SPECS[method]["sampler"]["kind"] != "particles"
+    assert ("rmse_sd_many" in outcome.metrics) == many
+
+
+def test_a_run_resumes_to_the_same_result(results, tmp_path, monkeypatch):
+    from gpvi_lib.experiments import build
+
+    method, fit = "gpvi_best", build.fit
+    config = class_uncertainty.config(2, method, "smoke") | {"steps": 4, "history_every": 4, "final_lr": None}
+    whole = class_uncertainty.run(config, method, context())
+    checkpoint = tmp_path / "checkpoint.pt"
+    monkeypatch.setattr(build, "fit", lambda *a, **k: fit(*a, **k, checkpoint_seconds=0.0))
+    class_uncertainty.run(config | {"steps": 2}, method, context(checkpoint=checkpoint))
+    assert checkpoint.exists()
+    assert class_uncertainty.run(config, method, context(checkpoint=checkpoint)).metrics == whole.metrics
+
+
+def test_without_the_reference_the_error_says_how_to_get_it(monkeypatch, tmp_path):
+    toy_experiment.redirect(monkeypatch, tmp_path)
+    with pytest.raises(RecordMissing, match="run classification-reference --method hmc_4"):
+        class_uncertainty.run(FOUR, "svgd", context())
+
+
+def test_a_changed_reference_makes_scores_stale(monkeypatch):
+    before = class_uncertainty.config(4, "svgd", "paper")
+    monkeypatch.setitem(class_reference.SPECS, "nuts_4", class_reference.SPECS["nuts_4"] | {"draws": 7})
+    assert class_uncertainty.config(4, "svgd", "paper") != before
+
+
+@pytest.mark.parametrize("method", ["nuts_4_prior_0_5", "hmc_2"])
+def test_reference_chains_are_diagnosed_and_kept(method):
+    if method.startswith("nuts"):
+        pytest.importorskip("numpyro")
+    config = class_reference.config(method, "smoke")
+    found = class_reference.run(config, method, context())
+    assert torch.isfinite(torch.tensor(list(found.metrics.values()))).all()
+    classes = config["problem"]["num_classes"]
+    assert found.arrays["mean"].shape == (121, classes)
+    assert found.arrays["draws"].ndim == 3
+    _, target = class_reference.posterior(config["problem"])
+    assert found.arrays["draws"].shape[-1] == target.dim
+
+
+def test_the_figures_methods_are_all_there():
+    for name in ("classification-4", "classification-2"):
+        experiment = get_experiment(name)
+        assert set(class_uncertainty.PRINTED) <= set(experiment.methods)
+        for method in experiment.methods:
+            assert "N(0, 1)" in experiment.deviations(method, "paper")
