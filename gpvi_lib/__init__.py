@@ -30,6 +30,7 @@ from gpvi_lib.objectives import (
     surrogate,
 )
 from gpvi_lib.samplers import Generator, Linearization, MeanField, Particles, Sampler
+from gpvi_lib.saving import load_sampler, save_sampler
 from gpvi_lib.targets import (
     Banana,
     BayesianLinearRegression,
@@ -98,8 +99,10 @@ __all__ = [
     "ksd_u_statistic",
     "leapfrog",
     "lenet5",
+    "load_sampler",
     "median_bandwidth",
     "mlp",
+    "save_sampler",
     "score",
     "sliced_wasserstein",
     "surrogate",

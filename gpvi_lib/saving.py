@@ -1,0 +1,92 @@
+"""Samplers on disk: one safetensors file holds the parameters and how to build the sampler; nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from gpvi_lib.errors import GPVIError, UnknownName
+from gpvi_lib.flows import Flow
+from gpvi_lib.paths import write_atomically
+from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
+
+FORMAT = "gpvi sampler 1"
+
+
+def _generator_arguments(generator: Generator) -> dict:
+    return {
+        "dim": generator.dim,
+        "noise_dim": generator.noise_dim,
+        "hidden": [layer.out_features for layer in generator.hidden],
+        "activation": generator.activation,
+        "input_stdev": generator.input_stdev,
+        "train_noise_scale": isinstance(generator.log_noise_scale, torch.nn.Parameter),
+    }
+
+
+def _build_generator(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> Generator:
+    log_scale, weight = state.get("log_noise_scale"), state["output.weight"]
+    scale = None if log_scale is None else log_scale.exp()
+    return Generator(**arguments, noise_scale=scale, rng=rng, dtype=weight.dtype, device=weight.device)
+
+
+def _build_flow(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> Flow:
+    some = next(iter(state.values()))
+    return Flow(**arguments, rng=rng, dtype=some.dtype, device=some.device)
+
+
+Arguments = Callable[[Sampler], dict]
+Build = Callable[[dict, dict[str, Tensor], torch.Generator], Sampler]
+KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
+    "generator": (Generator, _generator_arguments, _build_generator),
+    "particles": (Particles, lambda sampler: {}, lambda arguments, state, rng: Particles(state["x"])),
+    "mean_field": (
+        MeanField,
+        lambda sampler: {},
+        lambda arguments, state, rng: MeanField(state["mean"], torch.ones_like(state["mean"])),
+    ),
+    "flow": (Flow, lambda flow: {"dim": flow.dim, "depth": len(flow.bias), "base_stdev": flow.base_stdev}, _build_flow),
+}
+
+
+def save_sampler(sampler: Sampler, path: str | Path) -> Path:
+    """Write a sampler to a safetensors file, all of it or nothing; returns the path.
+
+    Raises:
+        UnknownName: for a class of one's own, whose ``state_dict`` is to be kept by other means.
+    """
+    kind = next((name for name, (cls, *_) in KINDS.items() if type(sampler) is cls), None)
+    if kind is None:
+        raise UnknownName.among("kind of sampler", type(sampler).__name__, (cls.__name__ for cls, *_ in KINDS.values()))
+    metadata = {"format": FORMAT, "kind": kind, "arguments": json.dumps(KINDS[kind][1](sampler))}
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in sampler.state_dict().items()}
+    write_atomically(Path(path), safetensors.torch.save(state, metadata))
+    return Path(path)
+
+
+def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sampler:
+    """The sampler that :func:`save_sampler` wrote, on ``device``.
+
+    Raises:
+        GPVIError: if the file is none of its files, naming it.
+    """
+    path = Path(path)
+    try:
+        with safetensors.safe_open(path, "pt", device=str(device)) as file:
+            metadata, state = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}
+    except FileNotFoundError:
+        raise GPVIError(f"{path} does not exist: save_sampler(sampler, path) writes it") from None
+    except safetensors.SafetensorError as error:
+        raise GPVIError(f"{path} is no safetensors file or is truncated: {error}") from None
+    if metadata.get("format") != FORMAT:
+        raise GPVIError(f"{path} holds no sampler of this version (format {metadata.get('format')!r}, not {FORMAT!r})")
+    build = KINDS[metadata["kind"]][2]
+    sampler = build(json.loads(metadata["arguments"]), state, torch.Generator(device).manual_seed(0))
+    sampler.load_state_dict(state)
+    return sampler

@@ -1,0 +1,68 @@
+"""A saved sampler draws the same samples, and nothing else is taken for one."""
+
+import pytest
+import safetensors.torch
+import torch
+
+from gpvi_lib import Flow, Gaussian, Generator, GPVIError, MeanField, NegativeELBO, Particles, fit, load_sampler
+from gpvi_lib import save_sampler as save
+from gpvi_lib.errors import UnknownName
+from gpvi_lib.samplers import Sampler
+
+
+def generator(rng, **arguments) -> Generator:
+    return Generator(6, 3, (5, 4), **{"noise_scale": 0.5} | arguments, rng=rng)
+
+
+SAMPLERS = {
+    "generator": generator,
+    "trained λ": lambda rng: generator(rng, noise_scale=torch.linspace(0.1, 1, 6), train_noise_scale=True),
+    "without λ": lambda rng: generator(rng, noise_scale=None),
+    "tanh, σ = 2": lambda rng: generator(rng, activation="tanh", input_stdev=2.0),
+    "linear": lambda rng: Generator(6, rng=rng),
+    "float64": lambda rng: generator(rng, dtype=torch.float64),
+    "particles": lambda rng: Particles(torch.randn(7, 6, generator=rng)),
+    "mean field": lambda rng: MeanField(torch.randn(6, generator=rng), 0.3),
+    "flow": lambda rng: Flow(6, 4, base_stdev=2.0, rng=rng),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_saved_sampler_draws_the_same_samples(name, rng, tmp_path):
+    sampler = SAMPLERS[name](rng)
+    with torch.no_grad():
+        for parameter in sampler.parameters():
+            parameter.add_(0.1)  # what training does
+    loaded = load_sampler(save(sampler, tmp_path / "folder" / "sampler.safetensors"))
+    number = None if name == "particles" else 9
+    draws = [s.sample(number, torch.Generator().manual_seed(1)) for s in (sampler, loaded)]
+    assert torch.equal(*draws) and draws[0].dtype == draws[1].dtype
+    assert [n for n, _ in loaded.named_parameters()] == [n for n, _ in sampler.named_parameters()]
+
+
+def test_a_loaded_sampler_can_be_trained_further(rng, tmp_path):
+    loaded = load_sampler(save(SAMPLERS["trained λ"](rng), tmp_path / "sampler.safetensors"))
+    before = loaded.log_noise_scale.detach().clone()
+    fit(loaded, Gaussian(torch.zeros(6), torch.eye(6)), NegativeELBO(8), steps=2, lr=0.1, rng=rng, progress=False)
+    assert not torch.equal(before, loaded.log_noise_scale)
+
+
+def test_only_known_samplers_are_saved(rng, tmp_path):
+    class Mine(Sampler):
+        pass
+
+    with pytest.raises(UnknownName, match="kind of sampler 'Mine'"):
+        save(Mine(), tmp_path / "mine.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_sampler_is_named(rng, tmp_path):
+    path = save(generator(rng), tmp_path / "sampler.safetensors")
+    with pytest.raises(GPVIError, match=r"other\.safetensors does not exist: save_sampler"):
+        load_sampler(tmp_path / "other.safetensors")
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(GPVIError, match=r"sampler\.safetensors is no safetensors file or is truncated"):
+        load_sampler(path)
+    safetensors.torch.save_file({"x": torch.zeros(2)}, path)
+    with pytest.raises(GPVIError, match="holds no sampler of this version"):
+        load_sampler(path)
