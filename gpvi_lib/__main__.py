@@ -94,14 +94,17 @@ def run(
 
 @app.command()
 def scoreboard(profile: ProfileOption = "paper") -> None:
-    """Put our numbers beside the published ones, print the table and write it as CSV."""
+    """Put our numbers beside the published ones, print the table and write it as CSV; at paper, also into README.md."""
+    from gpvi_lib import readme
     from gpvi_lib import scoreboard as board
-    from gpvi_lib.paths import shown
+    from gpvi_lib.paths import repository, results_root, shown
 
     table = board.build(profile)
     path = board.write(profile)
     _print_scores(table)
     print(f"written to {shown(path)}")
+    if profile == "paper" and results_root() == repository() / "results":  # README.md speaks of those alone
+        readme.update()
 
 
 def _print_scores(table: pandas.DataFrame) -> None:

@@ -1,0 +1,96 @@
+"""The parts of README.md that are built from records: where everything is, and how our numbers compare."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from gpvi_lib import records, scoreboard
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.paths import repository, write_atomically
+
+MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("Theorem 3.1, equation 4; A.1, A.3", "notebooks/01-functional-gradient", ()),
+    ("section 3.2, A.4", "notebooks/02-injectivity", ("injectivity", "injectivity-plane")),
+    ("section 3.3, B.1", "notebooks/03-jacobian-inverse", ("inverse-cost",)),
+    ("Figure 3, appendix C", "notebooks/04-helper-against-bicgstab", ("inverse-solvers",)),
+    (
+        "Table 5, D.1",
+        "notebooks/05-exact-jacobian",
+        ("gaussian-density-2d", "gaussian-density-5d", "gaussian-density-controls"),
+    ),
+    (
+        "section 3.5, Lemma 3.2; A.2",
+        "notebooks/06-gpvi-against-amortised-svgd",
+        ("descent-banana", "descent-wide"),
+    ),
+    ("section 2: ParVI", "notebooks/07-directions", ()),
+    ("appendix E: HMC", "notebooks/08-hmc", ("nuts-reference",)),
+    ("Table 1, section 4.1", "notebooks/11-gaussian-density", ("gaussian-density-variants",)),
+    ("Table 2, section 4.2", "notebooks/13-bayesian-linear-regression", ("bayesian-linear-regression",)),
+    ("Table 3, section 4.4", "notebooks/15-open-category", ("open-category-digits", "open-category-prior")),
+    ("section 4.5", "docs/performance", ("overhead",)),
+)
+"""Part of the paper, where it is treated, and the experiments behind it; an experiment is named once, where it began."""
+
+
+def where() -> str:
+    """The map as Markdown: part of the paper, notebook, records and the hours they took."""
+    lines = ["| In the paper | Here | Records | Runs | Hours |", "|---|---|---|---|---|"]
+    for part, page, names in MAP:
+        frames = [records.frame(name, "paper", missing="skip") for name in names]
+        runs, hours = sum(map(len, frames)), sum(float(frame["seconds"].sum()) for frame in frames) / 3600
+        path = f"{page}.ipynb" if page.startswith("notebooks/") else f"{page}.md"
+        kept = ", ".join(f"`{name}`" for name in names)
+        lines.append(
+            f"| {part} | [{Path(page).stem}]({path}) | {kept} | {runs or ''} | {f'{hours:.1f}' if runs else ''} |"
+        )
+    return "\n".join(lines)
+
+
+def scores() -> str:
+    """All published numbers that we have one for, as Markdown, after a line that counts the verdicts."""
+    board = scoreboard.build("paper")
+    ran = board[(board["n_seeds"] > 0) & board["paper_mean"].notna()]
+    counts = Counter(ran["verdict"])
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("better", "reproduced", "not reproduced"))
+    lines = [
+        f"Of {len(ran)} comparisons with a published number: {said}.",
+        "",
+        "<details><summary>All of them</summary>",
+        "",
+        "| Item | Metric | Method | Setting | Paper | Ours | Seeds | Verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in ran.itertuples():
+        cells = (row.item, row.metric, row.method, row.setting, _pm(row.paper_mean, row.paper_sd))
+        lines.append("| " + " | ".join((*cells, _pm(row.ours_mean, row.ours_sd), str(row.n_seeds), row.verdict)) + " |")
+    return "\n".join([*lines, "", "</details>"])
+
+
+def _pm(mean: float, sd: float) -> str:
+    return f"{mean:.3g}" + (f" ± {sd:.2g}" if sd == sd else "")
+
+
+PARTS = {"map": where, "scores": scores}
+
+
+def updated(text: str) -> str:
+    """``text`` with what is between ``<!-- NAME -->`` and ``<!-- /NAME -->`` built anew.
+
+    Raises:
+        GPVIError: if a part's marks are not there.
+    """
+    for name, build in PARTS.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise GPVIError(f"README.md has no <!-- {name} --> ... <!-- /{name} -->")
+        text = pattern.sub(lambda match, build=build: match[1] + build() + match[2], text)
+    return text
+
+
+def update(path: Path | None = None) -> None:
+    """Build the generated parts of README.md anew."""
+    path = repository() / "README.md" if path is None else path
+    write_atomically(path, updated(path.read_text()).encode())
