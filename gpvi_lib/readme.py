@@ -32,7 +32,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Table 3, section 4.4", "notebooks/15-open-category", ("open-category-digits", "open-category-prior")),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
-"""Part of the paper, where it is treated, and the experiments behind it; an experiment is named once, where it began."""
+"""Part of the paper, where it is treated, and the experiments behind it; each experiment is named once."""
 
 
 def where() -> str:
@@ -43,9 +43,8 @@ def where() -> str:
         runs, hours = sum(map(len, frames)), sum(float(frame["seconds"].sum()) for frame in frames) / 3600
         path = f"{page}.ipynb" if page.startswith("notebooks/") else f"{page}.md"
         kept = ", ".join(f"`{name}`" for name in names)
-        lines.append(
-            f"| {part} | [{Path(page).stem}]({path}) | {kept} | {runs or ''} | {f'{hours:.1f}' if runs else ''} |"
-        )
+        took = f"{runs} | {hours:.1f}" if runs else " | "
+        lines.append(f"| {part} | [{Path(page).stem}]({path}) | {kept} | {took} |")
     return "\n".join(lines)
 
 
