@@ -103,8 +103,9 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
     path = board.write(profile)
     _print_scores(table)
     print(f"written to {shown(path)}")
-    if profile == "paper" and results_root() == repository() / "results":  # README.md speaks of those alone
-        readme.update()
+    path = repository() / "README.md"
+    if profile == "paper" and results_root() == path.parent / "results" and path.exists():  # it speaks of those alone
+        readme.update(path)
 
 
 def _print_scores(table: pandas.DataFrame) -> None:

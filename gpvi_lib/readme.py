@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpvi_lib import records, scoreboard
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.paths import repository, write_atomically
+from gpvi_lib.paths import write_atomically
 
 MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Theorem 3.1, equation 4; A.1, A.3", "notebooks/01-functional-gradient", ()),
@@ -89,7 +89,6 @@ def updated(text: str) -> str:
     return text
 
 
-def update(path: Path | None = None) -> None:
+def update(path: Path) -> None:
     """Build the generated parts of README.md anew."""
-    path = repository() / "README.md" if path is None else path
     write_atomically(path, updated(path.read_text()).encode())

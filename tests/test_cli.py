@@ -143,6 +143,19 @@ def test_scoreboard_prints_an_aligned_table_and_writes_it(call, tmp_path):
     assert (tmp_path / "results" / "scoreboard.csv").exists()
 
 
+def test_scoreboard_brings_the_readme_up_to_date(call, tmp_path, monkeypatch):
+    from gpvi_lib import readme as generated
+
+    monkeypatch.setattr(generated, "MAP", (("Table 2", "notebooks/13", (TOY.name,)),))
+    readme = tmp_path / "README.md"
+    readme.write_text("top\n<!-- map -->\n\n<!-- /map -->\n<!-- scores -->\n\n<!-- /scores -->\n")
+    records.sweep(TOY, "paper", progress=False)
+    assert call("scoreboard", "--profile", "quick")[0] == 0 and "| 0.11 ± 0.01 |" not in readme.read_text()
+    assert call("scoreboard")[0] == 0
+    assert "| Table 2 | [13](notebooks/13.ipynb) | `toy` | 12 | 0.0 |" in readme.read_text()
+    assert "| gpvi/table2 | sigma_error | svgd | printed | 0.125 ± 0.03 | 0.11 ± 0.01 | 3 |" in readme.read_text()
+
+
 def test_data_downloads_what_is_asked_for(call, monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(data, "download", lambda name, root: asked.append((name, root)))
