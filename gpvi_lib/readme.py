@@ -27,12 +27,25 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("section 2: ParVI", "notebooks/07-directions", ()),
     ("appendix E: HMC", "notebooks/08-hmc", ("nuts-reference",)),
+    ("Figure 1", "", ("one-dimensional-regression", "one-dimensional-regression-reference")),
     ("Table 1, section 4.1", "notebooks/11-gaussian-density", ("gaussian-density-variants",)),
+    (
+        "Figures 4 to 7, D.1",
+        "",
+        ("energy-twin-moons", "energy-sinusoid", "energy-sin-bisect", "energy-sin-split", "energy-controls"),
+    ),
     ("Table 2, section 4.2", "notebooks/13-bayesian-linear-regression", ("bayesian-linear-regression",)),
+    (
+        "Figures 2, 8 and 9, section 4.3, D.2",
+        "",
+        ("classification-4", "classification-2", "classification-reference", "classification-controls"),
+    ),
     ("Table 3, section 4.4", "notebooks/15-open-category", ("open-category-digits", "open-category-prior")),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
-"""Part of the paper, where it is treated, and the experiments behind it; each experiment is named once."""
+"""Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.
+
+A page that is not written yet is empty; an experiment without records takes no part."""
 
 
 def where() -> str:
@@ -42,9 +55,10 @@ def where() -> str:
         frames = [records.frame(name, "paper", missing="skip") for name in names]
         runs, hours = sum(map(len, frames)), sum(float(frame["seconds"].sum()) for frame in frames) / 3600
         path = f"{page}.ipynb" if page.startswith("notebooks/") else f"{page}.md"
+        here = f"[{Path(page).stem}]({path})" if page else "no notebook yet"
         kept = ", ".join(f"`{name}`" for name in names)
         took = f"{runs} | {hours:.1f}" if runs else " | "
-        lines.append(f"| {part} | [{Path(page).stem}]({path}) | {kept} | {took} |")
+        lines.append(f"| {part} | {here} | {kept} | {took} |")
     return "\n".join(lines)
 
 
