@@ -24,6 +24,11 @@ MUTATIONS = {
     ),
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
     "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
+    "11": (
+        "directions.py",
+        "return -(score + torch.linalg.solve(regularised",
+        "return -(score - torch.linalg.solve(regularised",
+    ),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
 }
 
