@@ -24,6 +24,7 @@ MUTATIONS = {
     ),
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
     "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
+    "10": ("metrics.py", "- y.sort(0).values[(upper - 1) // n]", "+ y.sort(0).values[(upper - 1) // n]"),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
 }
 
