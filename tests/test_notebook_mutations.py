@@ -25,6 +25,7 @@ MUTATIONS = {
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
     "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
+    "14": ("targets/classification.py", ".mul_(outputs[layer - 1].sign())", ""),
 }
 
 
