@@ -170,6 +170,16 @@ def test_the_control_starts_at_the_elbo_of_the_mean_field(results):
     assert float(end) == pytest.approx(float(start), abs=0.1 + 1e-3 * abs(float(start)))
 
 
+@pytest.mark.parametrize("method", ["svgd_no_prior_4", "deep_ensemble_small_start_4"])
+def test_controls_change_what_they_say(results, method):
+    classes, row = class_uncertainty.CONTROLS[method]
+    plain = class_uncertainty.config(classes, row, "smoke")
+    varied = class_uncertainty.control_config(method, "smoke")
+    assert set(varied) - set(plain) == {"trained_prior_scale" if "no_prior" in method else "start_scale"}
+    ours = class_uncertainty.run(varied, method, context())
+    assert ours.metrics["rmse_sd"] != class_uncertainty.run(plain, row, context()).metrics["rmse_sd"]
+
+
 def test_without_the_reference_the_error_says_how_to_get_it(monkeypatch, tmp_path):
     toy_experiment.redirect(monkeypatch, tmp_path)
     with pytest.raises(RecordMissing, match="run classification-reference --method hmc_4"):
