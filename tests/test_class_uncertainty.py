@@ -152,6 +152,34 @@ def test_a_run_resumes_to_the_same_result(results, tmp_path, monkeypatch):
     assert class_uncertainty.run(config, method, context(checkpoint=checkpoint)).metrics == whole.metrics
 
 
+def test_a_generator_can_start_as_a_mean_field(rng):
+    mean_field = build_sampler({"kind": "mean_field", "scale": 0.4}, 184, 1.0, rng)
+    generator = build_sampler(class_uncertainty.TRAINED, 184, 1.0, rng)
+    class_uncertainty.start_at(generator, mean_field)
+    z = generator.noise(3, rng)
+    x, linearization = generator.forward_and_linearize(z)
+    assert_close(x, mean_field.mean + mean_field.scale * z)
+    assert_close(linearization.slogdet()[1], mean_field.scale.log().sum().expand(3))
+    assert generator.log_noise_scale.requires_grad
+
+
+def test_the_control_starts_at_the_elbo_of_the_mean_field(results):
+    config = class_uncertainty.control_config("from_mean_field_2", "smoke") | {"steps": 1, "history_every": 1}
+    found = class_uncertainty.run(config | {"lr": 1e-6, "final_lr": None}, "from_mean_field_2", context())
+    start, end = found.arrays["history_elbo"]
+    assert float(end) == pytest.approx(float(start), abs=0.1 + 1e-3 * abs(float(start)))
+
+
+@pytest.mark.parametrize("method", ["svgd_no_prior_4", "deep_ensemble_small_start_4"])
+def test_controls_change_what_they_say(results, method):
+    classes, row = class_uncertainty.CONTROLS[method]
+    plain = class_uncertainty.config(classes, row, "smoke")
+    varied = class_uncertainty.control_config(method, "smoke")
+    assert set(varied) - set(plain) == {"trained_prior_scale" if "no_prior" in method else "start_scale"}
+    ours = class_uncertainty.run(varied, method, context())
+    assert ours.metrics["rmse_sd"] != class_uncertainty.run(plain, row, context()).metrics["rmse_sd"]
+
+
 def test_without_the_reference_the_error_says_how_to_get_it(monkeypatch, tmp_path):
     toy_experiment.redirect(monkeypatch, tmp_path)
     with pytest.raises(RecordMissing, match="run classification-reference --method hmc_4"):
