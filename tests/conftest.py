@@ -1,7 +1,9 @@
-"""Fixtures of the numerical tests."""
+"""Fixtures that many tests share."""
 
 import pytest
 import torch
+
+from gpvi_lib.experiments import EXPERIMENTS
 
 
 @pytest.fixture
@@ -14,3 +16,12 @@ def rng() -> torch.Generator:
 def normal(rng):
     """`normal(n, d)` draws in float64, so that rounding (about 1e-16) is far below every tolerance."""
     return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def registry():
+    """The registered experiments, to be changed at will; afterwards as before, in the same order."""
+    before = dict(EXPERIMENTS)
+    yield EXPERIMENTS
+    EXPERIMENTS.clear()
+    EXPERIMENTS.update(before)

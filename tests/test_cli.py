@@ -19,13 +19,12 @@ from gpvi_lib.experiments import EXPERIMENTS
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(monkeypatch, tmp_path):
+def _own_folders(registry, monkeypatch, tmp_path):
     toy_experiment.redirect(monkeypatch, tmp_path)
     monkeypatch.setenv("GPVI_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(paths, "repository", lambda: tmp_path)
-    for name in list(EXPERIMENTS):
-        monkeypatch.delitem(EXPERIMENTS, name)
-    monkeypatch.setitem(EXPERIMENTS, TOY.name, TOY)
+    registry.clear()
+    registry[TOY.name] = TOY
 
 
 @pytest.fixture

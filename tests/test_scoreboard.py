@@ -22,11 +22,10 @@ REGISTERED = dict(EXPERIMENTS)
 
 
 @pytest.fixture(autouse=True)
-def _only_the_toy(monkeypatch, tmp_path):
+def _only_the_toy(registry, monkeypatch, tmp_path):
     toy_experiment.redirect(monkeypatch, tmp_path)
-    for name in list(EXPERIMENTS):
-        monkeypatch.delitem(EXPERIMENTS, name)
-    monkeypatch.setitem(EXPERIMENTS, TOY.name, TOY)
+    registry.clear()
+    registry[TOY.name] = TOY
 
 
 def rows(board: pandas.DataFrame, **values) -> list:
