@@ -397,6 +397,8 @@ BEST = {
 SPECS = PRINTED | BEST | {"reference_draws": {}}
 STEPS = {
     "svgd": 50_000,
+    "gfsf": 50_000,
+    "deep_ensemble": 50_000,
     "amortized_svgd": 50_000,
     "mf_vi": 50_000,
     "gpvi_exact_jac": 25_000,
