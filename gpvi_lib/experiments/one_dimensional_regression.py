@@ -390,7 +390,7 @@ BEST = {
     "gpvi_best": _gpvi(TRAINED, {"kind": "block"}) | DECAY,
     "gpvi_exact_density": _elbo(TRAINED, 32) | DECAY,
     "hmc_best": {
-        "step_size": 4e-3, "num_leapfrog": 200, "num_steps": 240, "burn_in": 60, "chains": 8, "thin": 1,
+        "step_size": 2e-3, "num_leapfrog": 200, "num_steps": 300, "burn_in": 100, "chains": 8, "thin": 1,
         "integrate_output_layer": True,
     },
 }  # fmt: skip
@@ -557,7 +557,7 @@ def deviations(method: str, profile: str) -> str:
     if method == "hmc":
         return "settings printed for other tasks, 4 chains"
     if method == "hmc_best":
-        return "8 chains on the hidden layer, the output layer integrated out; step size 0.004, 200 leapfrog steps"
+        return "8 chains on the hidden layer, the output layer integrated out; step size 0.002, 200 leapfrog steps"
     steps = STEPS.get(method, SIZES["paper"]["steps"])
     parts = [] if steps == 50_000 else [f"{steps:,} of 50,000 steps"]
     if method in BEST:
