@@ -255,7 +255,7 @@ def test_every_method_runs_at_smoke_reproducibly_and_fits_into_a_record(results)
         assert ("elbo" in first.metrics) == (method in ("mf_vi", "gpvi", "gpvi_exact_jac", *DENSITIES))
 
 
-DENSITIES = ("gpvi_best", "gpvi_exact_density")
+DENSITIES = ("gpvi_best", "gpvi_exact_density", "mf_vi_best")
 
 
 @pytest.fixture

@@ -389,6 +389,7 @@ PRINTED = {
 BEST = {
     "gpvi_best": _gpvi(TRAINED, {"kind": "block"}) | DECAY,
     "gpvi_exact_density": _elbo(TRAINED, 32) | DECAY,
+    "mf_vi_best": _elbo({"kind": "mean_field", "scale": 0.1}, 32) | DECAY | {"lr": 1e-2},
     "hmc_best": {
         "step_size": 2e-3, "num_leapfrog": 200, "num_steps": 300, "burn_in": 100, "chains": 8, "thin": 1,
         "integrate_output_layer": True,
@@ -401,6 +402,7 @@ STEPS = {
     "deep_ensemble": 50_000,
     "amortized_svgd": 50_000,
     "mf_vi": 50_000,
+    "mf_vi_best": 30_000,
     "gpvi_exact_jac": 25_000,
     "gpvi_exact_density": 20_000,
 }
@@ -561,10 +563,11 @@ def deviations(method: str, profile: str) -> str:
     steps = STEPS.get(method, SIZES["paper"]["steps"])
     parts = [] if steps == 50_000 else [f"{steps:,} of 50,000 steps"]
     if method in BEST:
-        parts.append("one trained λ per weight, learning rate 3e-3 decaying to 1e-5")
+        parts.append(f"learning rate {BEST[method]['lr']:g} decaying to {BEST[method]['final_lr']:g}")
+        parts.append("" if method == "mf_vi_best" else "one trained λ per weight")
     if method == "gpvi":
         parts.append(f"helper of width {HELPER['width']}, 32 samples a step")
-    return "; ".join(parts)
+    return "; ".join(part for part in parts if part)
 
 
 REGRESSION = Experiment(
