@@ -387,7 +387,7 @@ PRINTED = {
     "gpvi_exact_jac": _gpvi(NOISY, {"kind": "block"}),
 }  # fmt: skip
 BEST = {
-    "gpvi_best": _gpvi(TRAINED, {"kind": "block"}) | DECAY,
+    "gpvi_best": _gpvi(TRAINED | {"noise_scale": 0.02}, {"kind": "block"}) | DECAY,
     "gpvi_exact_density": _elbo(TRAINED, 32) | DECAY,
     "mf_vi_best": _elbo({"kind": "mean_field", "scale": 0.1}, 32) | DECAY | {"lr": 1e-2},
     "hmc_best": {
@@ -396,6 +396,8 @@ BEST = {
     },
 }  # fmt: skip
 SPECS = PRINTED | BEST | {"reference_draws": {}}
+DIVERGING = ("amortized_ksd",)
+"""Diverges within a few hundred steps with every critic that the paper prints: no records, no row."""
 STEPS = {
     "svgd": 50_000,
     "gfsf": 50_000,
@@ -573,7 +575,7 @@ def deviations(method: str, profile: str) -> str:
 REGRESSION = Experiment(
     name="one-dimensional-regression",
     title="Figure 1: regression of 80 points on the line, every method against NUTS",
-    methods=tuple(SPECS),
+    methods=tuple(method for method in SPECS if method not in DIVERGING),
     config=config,
     seeds=seeds,
     run=run,
