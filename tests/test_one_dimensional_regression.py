@@ -233,10 +233,10 @@ def test_configurations_hold_all_that_decides():
             found = one.config(method, profile)
             assert json.loads(json.dumps(found)) == found
             assert found["reference"] == experiment.reference_config("nuts", profile)
-    for method in ("svgd", "amortized_svgd"):
+    for method in ("svgd", "gfsf", "amortized_svgd"):
         assert one.config(method, "paper")["steps"] == 50_000
         assert one.deviations(method, "paper") == ""
-    assert one.deviations("gfsf", "paper") == "10,000 of 50,000 steps"
+    assert one.deviations("ksd", "paper") == "10,000 of 50,000 steps"
     published = {"step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000}
     assert published.items() <= one.config("hmc", "paper").items()
 
@@ -255,7 +255,7 @@ def test_every_method_runs_at_smoke_reproducibly_and_fits_into_a_record(results)
         assert ("elbo" in first.metrics) == (method in ("mf_vi", "gpvi", "gpvi_exact_jac", *DENSITIES))
 
 
-DENSITIES = ("gpvi_best", "gpvi_exact_density")
+DENSITIES = ("gpvi_best", "gpvi_exact_density", "mf_vi_best")
 
 
 @pytest.fixture
