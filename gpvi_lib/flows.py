@@ -5,7 +5,6 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gpvi_lib.samplers import Sampler, normal_log_prob, standard_normal
 
@@ -20,8 +19,7 @@ class Flow(Sampler):
     .. math:: \log q(x) = \log N(z; 0, σ^2 I) - \sum_l \log\det ∂f_l
 
     is exact. There is no way back from ``x`` to ``z``: the density is known at the flow's own samples only.
-    The layers are those of Pyro's ``Planar``, a test says; here all share one call wherever they can, for with 32 of
-    them and points of the plane the calls are what costs.
+    The layers are Pyro's :class:`~pyro.distributions.transforms.Planar`.
 
     Args:
         dim: ``d``.
@@ -44,28 +42,26 @@ class Flow(Sampler):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
+        from pyro.distributions.transforms import Planar  # not needed by any other sampler
+
         super().__init__()
         if depth < 1 or not base_stdev > 0:
             raise ValueError(f"a flow needs depth >= 1 and base_stdev > 0, got {depth} and {base_stdev}")
         self.dim, self.base_stdev = dim, float(base_stdev)
         bound = 1 / math.sqrt(dim)
-        draw = torch.empty(2, depth, dim, dtype=dtype, device=device).uniform_(-bound, bound, generator=rng)
-        self.u, self.w = nn.Parameter(draw[0].clone()), nn.Parameter(draw[1].clone())
-        self.bias = nn.Parameter(torch.zeros(depth, dtype=dtype, device=device))
-
-    def directions(self) -> Float[Tensor, "L d"]:
-        """``û`` of every layer."""
-        along = (self.w * self.u).sum(-1, keepdim=True)
-        return self.u + (F.softplus(along) - 1 - along) * self.w / self.w.square().sum(-1, keepdim=True)
+        with torch.random.fork_rng(devices=()):  # Pyro draws first weights of its own, from the global state
+            self.layers = nn.ModuleList(Planar(dim) for _ in range(depth)).to(device, dtype)
+        for layer in self.layers:
+            for weight in (layer.u, layer.w):
+                nn.init.uniform_(weight, -bound, bound, generator=rng)
 
     def push(self, z: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """``x`` and ``Σ_l log det ∂f_l`` at given ``z``."""
-        directions, x, bends = self.directions(), z, []
-        for u, w, bias in zip(directions.unbind(), self.w.unbind(), self.bias.unbind(), strict=True):
-            bends.append(torch.tanh(torch.addmv(bias.expand(len(x)), x, w)))
-            x = torch.addr(x, bends[-1], u)
-        slopes = 1 - torch.stack(bends, -1).square()
-        return x, torch.log1p(slopes * (directions * self.w).sum(-1)).sum(-1)
+        x, log_det = z.view_as(z), torch.zeros_like(z[:, 0])  # anew: Pyro keeps what it made of the last tensor
+        for layer in self.layers:
+            before, x = x, layer(x)
+            log_det = log_det + layer.log_abs_det_jacobian(before, x)
+        return x, log_det
 
     def rsample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """``x`` at fresh noise."""
@@ -75,6 +71,6 @@ class Flow(Sampler):
         self, num_samples: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """``x`` and ``log q(x)``, exact."""
-        z = self.base_stdev * standard_normal((num_samples, self.dim), rng, self.u)
+        z = self.base_stdev * standard_normal((num_samples, self.dim), rng, self.layers[0].u)
         x, log_det = self.push(z)
         return x, normal_log_prob(z, self.base_stdev) - log_det

@@ -51,7 +51,11 @@ KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
         lambda sampler: {},
         lambda arguments, state, rng: MeanField(state["mean"], torch.ones_like(state["mean"])),
     ),
-    "flow": (Flow, lambda flow: {"dim": flow.dim, "depth": len(flow.bias), "base_stdev": flow.base_stdev}, _build_flow),
+    "flow": (
+        Flow,
+        lambda flow: {"dim": flow.dim, "depth": len(flow.layers), "base_stdev": flow.base_stdev},
+        _build_flow,
+    ),
 }
 
 

@@ -136,11 +136,17 @@ def test_a_perfect_helper_delivers_everything(rng):
 
 
 def test_the_repulsion_of_a_linear_map_has_no_tail_and_that_of_a_fold_has(rng):
-    straight = energy.repulsion_tail(Gaussians())
+    straight = energy.repulsion_tail(Gaussians())["repulsion_tail"]
     assert 1 < straight < 1.5
     fold = Generator(2, 2, (40,), noise_scale=None, activation="tanh", input_stdev=6.0, rng=rng)
     assert energy.Judge("sinusoid", 500).claimed(fold, 500, 1)["negative_share"] not in (0, 1)
-    assert energy.repulsion_tail(fold) > 3 * straight
+    assert energy.repulsion_tail(fold)["repulsion_tail"] > 3 * straight
+
+
+def test_a_flat_generator_has_no_tail_to_measure(rng):
+    flat = Generator(2, 2, (8,), noise_scale=None, rng=rng)
+    torch.nn.init.zeros_(flat.output.weight)
+    assert energy.repulsion_tail(flat) == {}
 
 
 # Cells

@@ -23,10 +23,11 @@ def bent(rng, **arguments):
     """Far from the identity, with w·u < -1 among the layers: û must differ from u there."""
     f = flow(rng, **arguments)
     with torch.no_grad():
-        for parameter in (f.u, f.w):
-            parameter.mul_(3)
-        f.bias.uniform_(-1, 1, generator=rng)
-    assert bool(((f.u * f.w).sum(-1) < -1).any())
+        for layer in f.layers:
+            layer.u.mul_(3)
+            layer.w.mul_(3)
+            layer.bias.uniform_(-1, 1, generator=rng)
+        assert min(float(layer.u @ layer.w) for layer in f.layers) < -1
     return f
 
 
@@ -40,18 +41,22 @@ def test_the_density_is_that_of_the_map(rng):
     assert_close(f.push(z)[0], x)
 
 
-def test_the_layers_are_pyros(rng):
-    from pyro.distributions.transforms import Planar
-
+def test_the_layers_are_planar_as_rezende_and_mohamed_define_them(rng):
     f = bent(rng, dtype=F64)
-    z = standard_normal((50, 2), rng, f.u)
-    x, log_det = z, 0
-    for u, w, bias in zip(f.u, f.w, f.bias, strict=True):
-        layer = Planar(2)
-        layer.u, layer.w, layer.bias = (nn.Parameter(value.detach()) for value in (u, w, bias[None]))
-        before, x = x, layer(x)
-        log_det = log_det + layer.log_abs_det_jacobian(before, x)
-    assert_close(f.push(z), (x, log_det))
+    x = z = standard_normal((50, 2), rng, torch.empty(0, dtype=F64))
+    for layer in f.layers:
+        along = layer.w @ layer.u
+        u = layer.u + (nn.functional.softplus(along) - 1 - along) * layer.w / layer.w.square().sum()
+        x = x + u * torch.tanh(x @ layer.w + layer.bias)[:, None]
+    assert_close(f.push(z)[0], x)
+
+
+def test_a_step_of_training_shows_in_the_same_noise(rng):
+    f, z = flow(rng), torch.ones(3, 2)
+    before = f.push(z)[0].detach()
+    with torch.no_grad():
+        f.layers[0].bias.add_(1)
+    assert not torch.allclose(f.push(z)[0], before)
 
 
 def test_first_weights_come_from_the_generator_alone():
@@ -62,8 +67,9 @@ def test_first_weights_come_from_the_generator_alone():
     for a, b in zip(one.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
     assert sum(parameter.numel() for parameter in one.parameters()) == 5 * 5
-    assert len(one.w.unique()) == 10
-    assert bool((one.u.abs() <= 1 / math.sqrt(2)).all()) and bool((one.bias == 0).all())
+    assert len(torch.stack([layer.w for layer in one.layers]).unique()) == 10
+    for layer in one.layers:
+        assert bool((layer.u.abs() <= 1 / math.sqrt(2)).all()) and bool((layer.bias == 0).all())
 
 
 def test_a_flow_learns_a_gaussian(rng):
@@ -91,7 +97,7 @@ def test_a_flow_without_layers_or_spread_is_refused(arguments, rng):
 
 def test_experiments_can_name_a_flow(rng):
     built = build_sampler({"kind": "flow", "depth": 3, "base_stdev": 6.0, "dtype": "float64"}, 2, 1.0, rng)
-    assert (len(built.u), built.base_stdev, built.u.dtype) == (3, 6.0, F64)
+    assert (len(built.layers), built.base_stdev, built.layers[0].u.dtype) == (3, 6.0, F64)
     with pytest.raises(UnknownName, match="flow"):
         build_sampler({"kind": "float"}, 2, 1.0, rng)
 
