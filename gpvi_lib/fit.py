@@ -76,7 +76,7 @@ class Training:
     """Everything that changes during training, so that a checkpoint can hold it whole.
 
     Args:
-        sampler, target, objective, rng, lr, batch_size, optimizer, weight_decay: as in :func:`fit`.
+        sampler, target, objective, rng, lr, noise_scale_lr, batch_size, optimizer, weight_decay: as in :func:`fit`.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Training:
         *,
         rng: torch.Generator,
         lr: float,
+        noise_scale_lr: float | None = None,
         batch_size: int | None = None,
         optimizer: str = "adam",
         weight_decay: float = 0.0,
@@ -97,7 +98,10 @@ class Training:
             raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
         self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
         self.batches = None if batch_size is None else Minibatches(target.num_data, batch_size)
-        self.optimizer = OPTIMIZERS[optimizer](sampler.parameters(), lr=lr, weight_decay=weight_decay)
+        groups = _parameters(sampler, apart=noise_scale_lr is not None)
+        self.lr_factors = [1.0] if noise_scale_lr is None else [1.0, noise_scale_lr / lr]
+        self.optimizer = OPTIMIZERS[optimizer](groups, lr=lr, weight_decay=weight_decay)
+        self.set_lr(lr)
         self.result = FitResult()
         self.step = 0
 
@@ -112,9 +116,9 @@ class Training:
         return loss.detach()
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate of all parameters."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        """Set the learning rate of all parameters; that of λ, where it has its own, keeps its ratio."""
+        for group, factor in zip(self.optimizer.param_groups, self.lr_factors, strict=True):
+            group["lr"] = factor * lr
 
     def save(self, path: Path) -> None:
         """Write a checkpoint atomically."""
@@ -151,6 +155,7 @@ def fit(
     steps: int,
     lr: float,
     final_lr: float | None = None,
+    noise_scale_lr: float | None = None,
     rng: torch.Generator,
     batch_size: int | None = None,
     optimizer: str = "adam",
@@ -168,6 +173,8 @@ def fit(
         steps: number of steps of the optimizer.
         lr: learning rate.
         final_lr: where the learning rate goes along half a cosine; ``None`` keeps it constant.
+        noise_scale_lr: the learning rate of a generator's trained λ, where that is to have its own: Adam moves log λ by
+            about the learning rate a step, and a rate that suits a wide last layer can be far too small for it.
         rng: the only source of randomness; advanced in place.
         batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
         optimizer: "adam" or "rmsprop", with PyTorch's settings but for the learning rate.
@@ -180,11 +187,12 @@ def fit(
         progress: whether to show a bar with the time left.
 
     Raises:
-        ValueError: if target and batch size do not fit, or the target is not finite at the first points.
+        ValueError: if target and batch size do not fit, the target is not finite at the first points, or there is a
+            rate for λ and no λ to train.
         UnknownName: if there is no optimizer of that name.
         DivergedError: at the first loss that is not finite, naming ``label`` and step.
     """
-    update = {"lr": lr, "optimizer": optimizer, "weight_decay": weight_decay}
+    update = {"lr": lr, "noise_scale_lr": noise_scale_lr, "optimizer": optimizer, "weight_decay": weight_decay}
     state = Training(sampler, target, objective, rng=rng, batch_size=batch_size, **update)
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
@@ -210,6 +218,17 @@ def fit(
                 checkpoints.stop_if_over(label)
     _check_parameters(sampler, label, steps)
     return state.result
+
+
+def _parameters(sampler: Sampler, apart: bool) -> list[dict]:
+    """What an optimizer trains: all parameters in one group, or λ in a second."""
+    named = dict(sampler.named_parameters())
+    if not apart:
+        return [{"params": list(named.values())}]
+    if "log_noise_scale" not in named:
+        raise ValueError(f"noise_scale_lr needs a trained λ, and {type(sampler).__name__} has none: leave it out")
+    noise_scale = named.pop("log_noise_scale")
+    return [{"params": list(named.values())}, {"params": [noise_scale]}]
 
 
 def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> None:

@@ -217,6 +217,32 @@ def test_learning_rate_follows_half_a_cosine(monkeypatch):
     assert seen == [0.05] * 4
 
 
+@pytest.mark.parametrize("final_lr", [None, 0.01])
+def test_the_noise_scale_can_have_a_rate_of_its_own(final_lr, monkeypatch):
+    seen, plain = [], torch.optim.Adam.step
+    rates = lambda optimizer: [group["lr"] for group in optimizer.param_groups]  # noqa: E731
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: seen.append(rates(self)) or plain(self))
+    ends = [train("elbo", steps=1, final_lr=final_lr, noise_scale_lr=rate)["sampler"] for rate in (0.2, None)]
+    assert_close(seen[0], [0.05, 0.2])
+    moved = (ends[0]["log_noise_scale"] - math.log(0.5)).abs()
+    assert_close(moved, torch.full_like(moved, 0.2), atol=1e-3, rtol=0)  # Adam's first step is the rate
+    assert torch.equal(ends[0]["output.weight"], ends[1]["output.weight"])
+    train("elbo", steps=3, final_lr=final_lr, noise_scale_lr=0.2)
+    assert_close(seen[-1][1] / seen[-1][0], 4.0)
+
+
+def test_a_rate_of_the_noise_scale_survives_an_interruption(tmp_path):
+    arguments = {"noise_scale_lr": 0.2, "steps": 6}
+    with pytest.raises(Killed):
+        train("elbo", callback=killer(3), checkpoint=tmp_path / "run.pt", **arguments)
+    assert_identical(train("elbo", checkpoint=tmp_path / "run.pt", **arguments), train("elbo", **arguments))
+
+
+def test_a_rate_without_a_noise_scale_is_refused():
+    with pytest.raises(ValueError, match="Particles has none"):
+        train("svgd", noise_scale_lr=0.1)
+
+
 # What cannot work
 
 

@@ -109,6 +109,7 @@ def train(
         steps=config["steps"],
         lr=config["lr"],
         final_lr=config.get("final_lr"),
+        noise_scale_lr=config.get("noise_scale_lr"),
         batch_size=config.get("batch_size"),
         optimizer=config.get("optimizer", "adam"),
         weight_decay=config.get("weight_decay", 0.0),
