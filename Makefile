@@ -31,6 +31,7 @@ help: ## print this list
 	@echo "Variables: PYTHON=$(PYTHON)  VENV=$(VENV) (empty: use PYTHON's own environment)  JOBS=$(JOBS)"
 	@echo "           PROFILE=smoke|quick|paper  FRESH=1 (reuse no record)  DEVICE=cpu|cuda|auto"
 	@echo "           DATA=folder of the data sets (data/ unless given)"
+	@echo "           EXECUTOR=dask|slurm  SCHEDULER=address of Dask's, or submitit's cluster: figures' runs go there"
 
 # built-from holds the path and the lock that the environment was built from: whole only once the build
 # is, and there from the first moment, so that a folder without it is never mistaken for ours.
@@ -69,7 +70,9 @@ else
 	fi
 endif
 
-figures: env ## run every notebook (PROFILE=quick unless given) and print its scoreboard
+figures: env ## run every notebook (PROFILE=quick unless given) and print its scoreboard; EXECUTOR spreads the runs
+	$(if $(EXECUTOR),@"$(PY)" -m gpvi_lib run --profile $(or $(PROFILE),quick) --executor $(EXECUTOR) \
+	  $(if $(SCHEDULER),--scheduler "$(SCHEDULER)") $(if $(DEVICE),--device $(DEVICE)) </dev/null)
 	@"$(PY)" -m gpvi_lib notebooks --profile $(or $(PROFILE),quick) --jobs $(JOBS) \
 	  $(if $(DEVICE),--device $(DEVICE)) $(if $(FRESH),--fresh) </dev/null
 	@"$(PY)" -m gpvi_lib scoreboard --profile $(or $(PROFILE),quick) </dev/null

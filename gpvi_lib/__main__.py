@@ -6,6 +6,7 @@ An error that the user can act on is one line on stderr and exit code 2.
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpvi_lib.errors import GPVIError, OutOfTime
+from gpvi_lib.errors import GPVIError, OutOfTime, SweepError
 from gpvi_lib.profiles import PROFILES, get_profile
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _states(experiment: Experiment, method: str, profile: str) -> str:
 
 @app.command()
 def run(
-    experiment: Annotated[str, typer.Argument(help="A name that `list` shows.")],
+    experiment: Annotated[list[str] | None, typer.Argument(help="Names that `list` shows; all by default.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="A method, repeatable; all by default.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="A seed, repeatable; the profile's by default.")] = None,
     profile: ProfileOption = "quick",
@@ -80,16 +81,48 @@ def run(
     executor: Annotated[str | None, typer.Option(help="dask or slurm instead of processes here.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Dask's address, or submitit's cluster.")] = None,
 ) -> None:
-    """Compute the missing and stale records of an experiment; all of them, unless the profile is paper."""
+    """Compute the missing and stale records of experiments; all of them anew, unless the profile is paper."""
     from gpvi_lib import executors, records
+    from gpvi_lib.experiments import get_experiment
 
-    seconds = None if budget is None else 60 * budget
+    chosen = [get_experiment(name) for name in experiment] if experiment else _without_missing_data()
+    if (method or seed) and len(chosen) != 1:
+        raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
+    end = None if budget is None else time.monotonic() + 60 * budget
+    failed = []
     with nullcontext() if executor is None else executors.connect(executor, scheduler) as pool:
-        settings = {"device": device, "fresh": fresh, "jobs": jobs, "executor": pool, "budget": seconds}
-        found = records.sweep(experiment, profile, method, seed, **settings)
-    for record in found:
-        metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
-        print(f"{record.method} seed {record.seed}: {metrics}  ({record.seconds:.1f} s)")
+        for one in chosen:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            settings = {"device": device, "fresh": fresh, "jobs": jobs, "executor": pool, "budget": left}
+            try:
+                found = records.sweep(one, profile, method, seed, **settings)
+            except SweepError as error:  # names what failed; the other experiments can still run
+                failed.append(str(error))
+                continue
+            for record in found:
+                _print_record(record)
+    if failed:
+        raise SweepError("; ".join(failed))
+
+
+def _without_missing_data() -> list[Experiment]:
+    """All experiments but those whose data set is not here, each of which is named."""
+    from gpvi_lib import data as datasets
+    from gpvi_lib.experiments import EXPERIMENTS
+
+    found = []
+    for experiment in EXPERIMENTS.values():
+        needed = experiment.data_set
+        if needed is None or datasets.available(needed):
+            found.append(experiment)
+        else:
+            print(f"{experiment.name} is left out: get its data with python -m gpvi_lib data {needed}", file=sys.stderr)
+    return found
+
+
+def _print_record(record: Record) -> None:
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
+    print(f"{record.experiment} {record.method} seed {record.seed}: {metrics}  ({record.seconds:.1f} s)")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,11 +74,35 @@ def test_run_computes_and_prints_the_chosen_cells(call):
     code, out, _ = call("run", "toy", "--method", "svgd", "--method", "gpvi", "--seed", "1", "--profile", "paper")
     assert code == 0
     assert CALLS == [("svgd", 1), ("gpvi", 1)]
-    assert out.splitlines()[0].startswith("svgd seed 1: error 0.11  accuracy 0.89  (")
+    assert out.splitlines()[0].startswith("toy svgd seed 1: error 0.11  accuracy 0.89  (")
     call("run", "toy", "--profile", "paper")
     assert len(CALLS) == 4 * 3  # what was there is not run again
     call("run", "toy", "--profile", "paper", "--method", "plain", "--fresh")
     assert len(CALLS) == 4 * 3 + 3
+
+
+def test_run_without_a_name_computes_every_experiment_whatever_fails_in_one(call, registry):
+    registry.clear()
+    registry["broken"] = replace(TOY, name="broken", methods=("diverges",))
+    registry["toy"] = TOY
+    registry["far"] = replace(TOY, name="far", data_set="mnist")
+    code, out, err = call("run", "--profile", "paper")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: 1 of 3 runs of broken failed: diverges seed 1")
+    assert "far is left out: get its data with python -m gpvi_lib data mnist\n" in err
+    assert {line.split()[0] for line in out.splitlines()} == {"toy"}
+    assert all(records.state(TOY, method, seed, "paper") == "valid" for method in TOY.methods for seed in range(3))
+    assert call("run", "toy", "broken", "--method", "svgd")[::2] == (
+        2, "error: --method and --seed belong to one experiment: name it, `list` shows them all\n"
+    )  # fmt: skip
+
+
+def test_a_budget_is_shared_by_the_experiments(call, registry, monkeypatch):
+    budgets = []
+    monkeypatch.setattr(records, "sweep", lambda *_, budget, **__: budgets.append(budget) or time.sleep(0.02) or [])
+    registry["other"] = replace(TOY, name="other")
+    assert call("run", "--budget", "1")[0] == 0
+    assert 59 < budgets[1] < budgets[0] - 0.01 <= 60
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ class Experiment:
         deviations: (method, profile name) -> what differs from the paper, "" if nothing does.
         rows: method -> (published method, setting) where that is not (method, the score's setting), such as
             "gpvi_best" -> ("gpvi", "best").
+        data_set: the data set that has to be there, as `python -m gpvi_lib data` names it; None if none has.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Experiment:
     scores: tuple[Score, ...] = ()
     deviations: Callable[[str, str], str] = no_deviations
     rows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    data_set: str | None = None
 
     def check_method(self, method: str) -> None:
         """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""

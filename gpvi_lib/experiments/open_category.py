@@ -336,6 +336,7 @@ def _of_images(dataset: str, title: str, item: str) -> tuple[Experiment, Experim
         "run": run,
         "deviations": partial(image_deviations, dataset),
         "rows": ROWS,
+        "data_set": dataset,
     }
     clean = Score(item=item, metric="clean_accuracy_percent", better="higher", key="accuracy_percent")
     return (
