@@ -163,6 +163,14 @@ def test_a_generator_can_start_as_a_mean_field(rng):
     assert generator.log_noise_scale.requires_grad
 
 
+@pytest.mark.parametrize("classes", [4, 2])
+def test_the_trained_generators_contain_the_mean_fields(results, classes):
+    for method in ("gpvi_best", "gpvi_exact_density"):
+        config = class_uncertainty.config(classes, method, "smoke") | {"steps": 2, "final_lr": None}
+        scale = class_uncertainty.run(config, method, context()).arrays["scale"]
+        assert len(scale.unique()) > len(scale) / 2  # one trained λ per weight
+
+
 def test_the_control_starts_at_the_elbo_of_the_mean_field(results):
     config = class_uncertainty.control_config("from_mean_field_2", "smoke") | {"steps": 1, "history_every": 1}
     found = class_uncertainty.run(config | {"lr": 1e-6, "final_lr": None}, "from_mean_field_2", context())

@@ -32,7 +32,7 @@ FAR = 3.0
 """Points of the grid farther than this from every training point are called far."""
 HELPER_SAMPLES = 32
 GENERATOR = {"kind": "generator", "noise_dim": 64, "hidden": [64, 64], "output_scale": "prior", "noise_scale": None}
-TRAINED = GENERATOR | {"noise_scale": 0.3, "train_noise_scale": True}
+TRAINED = GENERATOR | {"noise_scale": 0.3, "noise_scale_unit": "prior", "train_noise_scale": True}
 PARTICLES = {"kind": "particles", "num": SAMPLES}
 CRITIC = {"kind": "stein_critic", "hidden": [100, 100], "lr": 1e-3, "l2_weight": 10.0}
 HELPER = {"kind": "helper", "width": 544, "num_layers": 3, "lr": 1e-4}
@@ -218,10 +218,10 @@ def has_density(sampler: Sampler) -> bool:
 
 @torch.no_grad()
 def density_statistics(sampler: Sampler, target: ClassificationPosterior, num_samples: int) -> dict[str, float]:
-    """ELBO in nats with its standard error, and the share of samples where ``det J < 0`` (0 for mean field).
+    """ELBO in nats with its standard error, and a generator's share of samples where ``det J < 0``.
 
-    The density of a generator is the change of variables: exact for an injective ``f``, never too small otherwise, so
-    that the ELBO is a bound either way.
+    The density of a generator is the change of variables: exact for an injective ``f``, never too large otherwise, so
+    that the ELBO is then only claimed (notebook 02). Shares strictly between 0 and 1 say that ``f`` is not injective.
     """
     rng = torch.Generator(next(sampler.parameters()).device).manual_seed(EVALUATION_SEED)
     x, log_q = sampler.rsample_with_log_prob(num_samples, rng)

@@ -136,7 +136,7 @@ def fit_statistics(
     """Test accuracy in percent, of the predictive distribution and of single networks, and the ELBO in nats.
 
     The ELBO, ``E_q[log p(D, x) - log q(x)]`` with the standard error ``elbo_se`` of its Monte Carlo estimate, takes
-    ``log q`` from the change of variables: exact for an injective ``f``, never too small otherwise.
+    ``log q`` from the change of variables: exact for an injective ``f``; otherwise the ELBO may be too large.
     """
     rng = torch.Generator(data.inputs.device).manual_seed(EVALUATION_SEED)
     x, log_q = sampler.rsample_with_log_prob(num_samples, rng)
