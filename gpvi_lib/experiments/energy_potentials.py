@@ -71,7 +71,7 @@ BEST = {
     | {"lr": 1e-2, "final_lr": 1e-5},
 }
 SPECS = PRINTED | BEST
-# Not rows of any table: the sinusoid with one thing changed. The last three have the printed number of steps.
+# Not rows of any table: the sinusoid with one thing changed. The last two have the printed number of steps.
 CONTROLS = {
     "two_batches": PRINTED["amortized_svgd"] | {"objective": SVGD | {"independent": True}},
     "narrow_kernel": PRINTED["amortized_svgd"]
@@ -81,7 +81,6 @@ CONTROLS = {
     "unconfined": BEST["flow_best"] | {"confinement": None},
     "svgd_all_steps": PRINTED["amortized_svgd"] | {"steps": 200_000},
     "exact_jac_all_steps": PRINTED["gpvi_exact_jac"] | {"steps": 200_000},
-    "flow_all_steps": PRINTED["flow"] | {"steps": 200_000},
 }
 SMALL_STEPS = {"smoke": 3, "quick": 300}
 EVALUATION = {"smoke": 500, "quick": 5_000, "paper": 20_000}
