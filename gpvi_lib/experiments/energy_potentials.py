@@ -71,7 +71,7 @@ BEST = {
     | {"lr": 1e-2, "final_lr": 1e-5},
 }
 SPECS = PRINTED | BEST
-# Not rows of any table: the sinusoid with one thing changed. The last two train longer; 200,000 steps are what is printed.
+# Not rows of any table: the sinusoid with one thing changed. The last two train longer; 200,000 steps are printed.
 CONTROLS = {
     "two_batches": PRINTED["amortized_svgd"] | {"objective": SVGD | {"independent": True}},
     "narrow_kernel": PRINTED["amortized_svgd"]
