@@ -143,10 +143,20 @@ def test_the_repulsion_of_a_linear_map_has_no_tail_and_that_of_a_fold_has(rng):
     assert energy.repulsion_tail(fold)["repulsion_tail"] > 3 * straight
 
 
-def test_a_flat_generator_has_no_tail_to_measure(rng):
+def test_a_flat_generator_has_no_repulsion_to_measure(rng):
     flat = Generator(2, 2, (8,), noise_scale=None, rng=rng)
+    objective = GPVI(4, HelperInverse())
+    objective.inverse.network = Perfect(flat)
     torch.nn.init.zeros_(flat.output.weight)
     assert energy.repulsion_tail(flat) == {}
+    assert energy.delivered_repulsion(objective, flat) == {}
+
+
+def test_long_controls_differ_from_the_printed_runs_in_their_steps_alone():
+    sinusoid = get_experiment("energy-sinusoid")
+    for control, method in (("svgd_all_steps", "amortized_svgd"), ("exact_jac_long", "gpvi_exact_jac")):
+        long, short = energy.CONTROL.config(control, "paper"), sinusoid.config(method, "paper")
+        assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
 
 
 # Cells

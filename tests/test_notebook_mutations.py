@@ -29,6 +29,7 @@ MUTATIONS = {
         "return -(score + torch.linalg.solve(regularised",
         "return -(score - torch.linalg.solve(regularised",
     ),
+    "12": ("targets/energy.py", "return -0.5 * (residual / width)", "return -1.0 * (residual / width)"),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
     "14": ("targets/classification.py", ".mul_(outputs[layer - 1].sign())", ""),
 }
