@@ -15,19 +15,23 @@ class TrainsNetwork:
     optimizer: torch.optim.Optimizer | None = None
     _loaded: dict | None = None
 
-    def _ensure_network(self, build: Callable[[torch.Generator], nn.Module], lr: float, rng: torch.Generator) -> None:
-        """Build the network with first weights from ``rng``, or take up the loaded state without touching ``rng``."""
+    def _ensure_network(
+        self, build: Callable[[torch.Generator], nn.Module], lr: float, rng: torch.Generator
+    ) -> nn.Module:
+        """The network: built with first weights from ``rng``, or from the loaded state without touching ``rng``."""
         if self.network is not None:
-            return
+            return self.network
         loaded, self._loaded = self._loaded, None
         self.network = build(rng if loaded is None else torch.Generator(rng.device))
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=lr)
         if loaded is not None:
             self.network.load_state_dict(loaded["network"])
             self.optimizer.load_state_dict(loaded["optimizer"])
+        return self.network
 
     def _descend(self, loss: Tensor) -> None:
         """One step of Adam on this network alone: no other tensor's ``grad`` is touched."""
+        assert self.network is not None and self.optimizer is not None, "_ensure_network comes first"
         parameters = list(self.network.parameters())
         for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
             parameter.grad = gradient
@@ -35,7 +39,7 @@ class TrainsNetwork:
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep."""
-        if self.network is None:
+        if self.network is None or self.optimizer is None:
             return {}
         return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
 

@@ -92,6 +92,7 @@ class SteinCritic(TrainsNetwork, Direction):
     updates: int = 2
 
     def _loss(self, x: Tensor, score: Tensor, rng: torch.Generator) -> Tensor:
+        assert self.network is not None, "_ensure_network comes first"
         x = x.detach().requires_grad_(True)
         c = self.network(x)
         probe = standard_normal(x.shape, rng, x)
@@ -101,10 +102,10 @@ class SteinCritic(TrainsNetwork, Direction):
 
     def __call__(self, x, score, rng):
         widths = [x.shape[1], *self.hidden, x.shape[1]]
-        self._ensure_network(lambda rng: mlp_from_rng(widths, rng, x.dtype, x.device), self.lr, rng)
+        network = self._ensure_network(lambda rng: mlp_from_rng(widths, rng, x.dtype, x.device), self.lr, rng)
         with torch.enable_grad():
             for _ in range(self.updates):
                 loss = self._loss(x, score, rng)
                 self._descend(loss)
         with torch.no_grad():
-            return -2 * self.l2_weight * self.network(x), {"critic_loss": loss.detach()}
+            return -2 * self.l2_weight * network(x), {"critic_loss": loss.detach()}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,10 +21,14 @@ from gpvi_lib.targets.base import Target, check_finite
 CUDA_CHECK_EVERY = 100
 """On a GPU the loss is looked at only every so many steps: each look waits for the device."""
 
-OPTIMIZERS = {"adam": partial(torch.optim.Adam, fused=True), "rmsprop": torch.optim.RMSprop}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": partial(torch.optim.Adam, fused=True),
+    "rmsprop": torch.optim.RMSprop,
+}
 """By name: Adam unless an experiment says otherwise."""
 
-Callback = Callable[[int, Sampler], dict[str, float]]
+SomeSampler = TypeVar("SomeSampler", bound=Sampler)
+Callback = Callable[[int, SomeSampler], dict[str, float]]
 
 
 @dataclass
@@ -56,7 +61,7 @@ class Minibatches:
 
     def next(self, rng: torch.Generator) -> Tensor:
         """The next batch of indices, ``(B,)``, on ``rng``'s device."""
-        if self.position + self.batch_size > self.num_data:
+        if self.order is None or self.position + self.batch_size > self.num_data:
             self.order = torch.randperm(self.num_data, generator=rng, device=rng.device)
             self.position = 0
         batch = self.order[self.position : self.position + self.batch_size]
@@ -94,10 +99,12 @@ class Training:
     ) -> None:
         if optimizer not in OPTIMIZERS:
             raise UnknownName.among("optimizer", optimizer, OPTIMIZERS)
-        if batch_size is not None and target.num_data is None:
-            raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
         self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
-        self.batches = None if batch_size is None else Minibatches(target.num_data, batch_size)
+        self.batches: Minibatches | None = None
+        if batch_size is not None:
+            if target.num_data is None:
+                raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
+            self.batches = Minibatches(target.num_data, batch_size)
         groups = _parameters(sampler, apart=noise_scale_lr is not None)
         self.lr_factors = [1.0] if noise_scale_lr is None else [1.0, noise_scale_lr / lr]
         self.optimizer = OPTIMIZERS[optimizer](groups, lr=lr, weight_decay=weight_decay)
@@ -148,7 +155,7 @@ class Training:
 
 
 def fit(
-    sampler: Sampler,
+    sampler: SomeSampler,
     target: Target,
     objective: Objective,
     *,
@@ -160,7 +167,7 @@ def fit(
     batch_size: int | None = None,
     optimizer: str = "adam",
     weight_decay: float = 0.0,
-    callback: Callback | None = None,
+    callback: Callback[SomeSampler] | None = None,
     callback_every: int = 0,
     checkpoint: Path | None = None,
     checkpoint_seconds: float = 60.0,
@@ -192,8 +199,17 @@ def fit(
         UnknownName: if there is no optimizer of that name.
         DivergedError: at the first loss that is not finite, naming ``label`` and step.
     """
-    update = {"lr": lr, "noise_scale_lr": noise_scale_lr, "optimizer": optimizer, "weight_decay": weight_decay}
-    state = Training(sampler, target, objective, rng=rng, batch_size=batch_size, **update)
+    state = Training(
+        sampler,
+        target,
+        objective,
+        rng=rng,
+        lr=lr,
+        noise_scale_lr=noise_scale_lr,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        weight_decay=weight_decay,
+    )
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
     else:
@@ -213,7 +229,7 @@ def fit(
             if state.step == steps or (callback_every and state.step % callback_every == 0):
                 _call(callback, state)
             bar.update()
-            if schedule.due():
+            if checkpoint is not None and schedule.due():
                 state.save(checkpoint)
                 checkpoints.stop_if_over(label)
     _check_parameters(sampler, label, steps)

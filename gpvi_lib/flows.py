@@ -5,6 +5,7 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.distributions import Transform
 
 from gpvi_lib.samplers import Sampler, normal_log_prob, standard_normal
 
@@ -50,8 +51,9 @@ class Flow(Sampler):
         self.dim, self.base_stdev = dim, float(base_stdev)
         bound = 1 / math.sqrt(dim)
         with torch.random.fork_rng(devices=()):  # Pyro draws first weights of its own, from the global state
-            self.layers = nn.ModuleList(Planar(dim) for _ in range(depth)).to(device, dtype)
-        for layer in self.layers:
+            layers = [Planar(dim) for _ in range(depth)]
+        self.layers = nn.ModuleList(layers).to(device, dtype)
+        for layer in layers:
             for weight in (layer.u, layer.w):
                 nn.init.uniform_(weight, -bound, bound, generator=rng)
 
@@ -59,18 +61,19 @@ class Flow(Sampler):
         """``x`` and ``Σ_l log det ∂f_l`` at given ``z``."""
         x, log_det = z.view_as(z), torch.zeros_like(z[:, 0])  # anew: Pyro keeps what it made of the last tensor
         for layer in self.layers:
+            assert isinstance(layer, Transform)
             before, x = x, layer(x)
             log_det = log_det + layer.log_abs_det_jacobian(before, x)
         return x, log_det
 
-    def rsample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
+    def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """``x`` at fresh noise."""
-        return self.rsample_with_log_prob(num_samples, rng)[0]
+        return self.rsample_with_log_prob(self._number(num_samples), rng)[0]
 
     def rsample_with_log_prob(
         self, num_samples: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """``x`` and ``log q(x)``, exact."""
-        z = self.base_stdev * standard_normal((num_samples, self.dim), rng, self.layers[0].u)
+        z = self.base_stdev * standard_normal((num_samples, self.dim), rng, next(self.parameters()))
         x, log_det = self.push(z)
         return x, normal_log_prob(z, self.base_stdev) - log_det

@@ -160,7 +160,7 @@ def hmc(
                 if (chains.step - burn_in) % thin == 0:
                     chains.kept.append(chains.x)
             bar.update()
-            if schedule.due():
+            if checkpoint is not None and schedule.due():
                 chains.save(checkpoint)
                 checkpoints.stop_if_over(label)
     after = num_steps - burn_in

@@ -131,6 +131,7 @@ def _scaled_tails(linearization: Linearization, source: Tensor, query: Tensor) -
     k, d = linearization.noise_dim, source.shape[1]
     if k == d:
         return source[:0]
+    assert linearization.noise_scale is not None, "without λ the Jacobian has no second block"
     return F.pad(torch.cat([source[:, k:], query[:, k:]]) / linearization.noise_scale[k:], (k, 0))
 
 
@@ -171,16 +172,16 @@ class HelperInverse(TrainsNetwork, InverseJacobian):
     def __call__(self, linearization, source, query, weight, rng):
         out, k = linearization.output_weight, linearization.noise_dim
         sizes = (k, out.shape[0], self.width, self.num_layers)
-        self._ensure_network(lambda rng: HelperNetwork(*sizes, rng, out.dtype, out.device), self.lr, rng)
+        network = self._ensure_network(lambda rng: HelperNetwork(*sizes, rng, out.dtype, out.device), self.lr, rng)
         head, gradients = source[:, :k], kernel_gradients(source, query, weight)
         with torch.enable_grad():
             for _ in range(self.updates):
-                residual = linearization.vjp(self.network(head, gradients)) - gradients
+                residual = linearization.vjp(network(head, gradients)) - gradients
                 self._descend(residual.square().sum(-1).mean())
         # Of the last training pass, so that the diagnostic costs nothing: one update staler than the answer.
         info = {"residual": residual.detach().norm() / gradients.norm()}
         with torch.no_grad():
-            return self.network(head, gradients).sum(0), info
+            return network(head, gradients).sum(0), info
 
 
 @dataclass(frozen=True)

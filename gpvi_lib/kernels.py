@@ -88,7 +88,7 @@ class RBF:
             ``K (n, m)`` and ``W (n, m)`` with ``∇_{x_i} k(x_i, y_j) = W_ij (x_i - y_j)``.
         """
         same = y is None
-        squared = squared_distances(x, x if same else y)
+        squared = squared_distances(x, x if y is None else y)
         h = self.bandwidth_at(squared, same=same)
         k = torch.exp(-squared / h)
         return k, k * (-2 / h)

@@ -67,6 +67,7 @@ class ParVI(Objective):
             x = sampler.rsample(self.num_samples, rng)
             phi, info = self.direction(x.detach(), score(target, x, batch), rng)
             return surrogate(x, phi), info
+        assert isinstance(self.direction, SVGD) and self.num_samples is not None, "__post_init__ saw to it"
         source, query = sampler.rsample(2 * self.num_samples, rng).split(self.num_samples)
         phi, info = self.direction(source.detach(), score(target, source, batch), rng, query.detach())
         return surrogate(query, phi), info

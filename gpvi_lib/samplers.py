@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -50,6 +51,12 @@ class Sampler(nn.Module):
         raise ValueError(
             f"{type(self).__name__} has no tractable density; use Generator, MeanField or Flow with this objective"
         )
+
+    def _number(self, num_samples: int | None) -> int:
+        """How many points to draw, where that is for the caller to say."""
+        if num_samples is None:
+            raise ValueError(f"a {type(self).__name__} draws any number of points: give this objective its num_samples")
+        return num_samples
 
     def release_gradients(self) -> None:
         """Forget the gradients of the last step; a subclass may keep their memory for the next."""
@@ -111,6 +118,8 @@ class Generator(Sampler):
         ValueError: if ``k`` is not in 1..d, if σ <= 0, or if λ <= 0 or has the wrong shape.
     """
 
+    log_noise_scale: Tensor | None
+
     def __init__(
         self,
         dim: int,
@@ -166,11 +175,14 @@ class Generator(Sampler):
         """λ as one number per coordinate, ``(d,)``, or ``None`` without λ."""
         return None if self.log_noise_scale is None else self.log_noise_scale.exp().expand(self.dim)
 
-    def noise(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
+    @property
+    def hidden_weights(self) -> list[Tensor]:
+        """Weights of the hidden layers of ``g``, ``(w_l, w_{l-1})`` each."""
+        return [cast(nn.Linear, layer).weight for layer in self.hidden]
+
+    def noise(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """Draw z ~ N(0, σ^2 I_d), ``(n, d)``."""
-        if num_samples is None:
-            raise ValueError("a Generator draws any number of points: give this objective its num_samples")
-        z = standard_normal((num_samples, self.dim), rng, self.output.weight)
+        z = standard_normal((self._number(num_samples), self.dim), rng, self.output.weight)
         return z if self.input_stdev == 1 else self.input_stdev * z
 
     def _features(self, z: Float[Tensor, "n d"]) -> list[Tensor]:
@@ -188,7 +200,8 @@ class Generator(Sampler):
             x = WideLinear.apply(features, weight, self._spare) + bias
         else:
             x = F.linear(features, weight, bias)
-        return x if self.log_noise_scale is None else x + self.noise_scale * z
+        noise_scale = self.noise_scale
+        return x if noise_scale is None else x + noise_scale * z
 
     def _is_wide(self) -> bool:
         return self.output.weight.numel() >= WIDE and self.output.weight.device.type == "cpu"
@@ -217,7 +230,7 @@ class Generator(Sampler):
         _, slope = ACTIVATIONS[self.activation]
         features = self._features(z)
         linearization = Linearization(
-            weights=[layer.weight for layer in self.hidden],
+            weights=self.hidden_weights,
             slopes=[slope(a) for a in features[1:]],
             output_weight=self.output.weight,
             noise_scale=self.noise_scale,
@@ -238,7 +251,7 @@ class Generator(Sampler):
         """The Jacobian of ``f`` at ``n`` points as an operator."""
         return self.features_and_linearize(z)[1]
 
-    def rsample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
+    def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """``f(z)`` at fresh noise."""
         return self(self.noise(num_samples, rng))
 
@@ -376,9 +389,9 @@ class MeanField(Sampler):
         """Standard deviations ``softplus(ρ)``."""
         return F.softplus(self.rho)
 
-    def rsample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
+    def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """``m + s ⊙ ε``."""
-        return self.mean + self.scale * standard_normal((num_samples, self.dim), rng, self.mean)
+        return self.mean + self.scale * standard_normal((self._number(num_samples), self.dim), rng, self.mean)
 
     def rsample_with_log_prob(
         self, num_samples: int, rng: torch.Generator

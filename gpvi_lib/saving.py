@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -41,7 +42,7 @@ def _build_flow(arguments: dict, state: dict[str, Tensor], rng: torch.Generator)
     return Flow(**arguments, rng=rng, dtype=some.dtype, device=some.device)
 
 
-Arguments = Callable[[Sampler], dict]
+Arguments = Callable[[Any], dict]
 Build = Callable[[dict, dict[str, Tensor], torch.Generator], Sampler]
 KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
     "generator": (Generator, _generator_arguments, _build_generator),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..directions import GFSF, SVGD, SteinCritic
 from ..errors import UnknownName
-from ..fit import Callback, FitResult, fit
+from ..fit import Callback, FitResult, SomeSampler, fit
 from ..flows import Flow
 from ..inverse import INVERSES
 from ..kernels import RBF
@@ -93,13 +93,13 @@ def _generator(spec: dict, dim: int, scale: Tensor, rng: torch.Generator) -> Gen
 
 
 def train(
-    sampler: Sampler,
+    sampler: SomeSampler,
     target: Target,
     objective: Objective,
     config: dict,
     context: RunContext,
     rng: torch.Generator,
-    callback: Callback,
+    callback: Callback[SomeSampler],
 ) -> FitResult:
     """:func:`fit` as a configuration says: steps, lr, history_every and, where it has them, its other settings."""
     return fit(

@@ -15,8 +15,15 @@ class Target(Protocol):
     minibatch's log-likelihood by ``N / B``, so that every minibatch estimates the same log-density.
     """
 
-    dim: int
-    num_data: int | None
+    @property
+    def dim(self) -> int:
+        """d."""
+        ...
+
+    @property
+    def num_data(self) -> int | None:
+        """N, or ``None`` without data."""
+        ...
 
     def log_prob(self, x: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``log p(x)`` up to a constant, one number per point."""
