@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
     from gpvi_lib.experiments import Experiment
+    from gpvi_lib.records import Record
 
 TRY_AGAIN = 75
 """Exit code of a command that ran out of the time it was given (EX_TEMPFAIL of sysexits.h)."""
@@ -93,7 +94,7 @@ def run(
     with nullcontext() if executor is None else executors.connect(executor, scheduler) as pool:
         for one in chosen:
             left = None if end is None else max(0.0, end - time.monotonic())
-            settings = {"device": device, "fresh": fresh, "jobs": jobs, "executor": pool, "budget": left}
+            settings: dict = {"device": device, "fresh": fresh, "jobs": jobs, "executor": pool, "budget": left}
             try:
                 found = records.sweep(one, profile, method, seed, **settings)
             except SweepError as error:  # names what failed; the other experiments can still run
@@ -211,7 +212,7 @@ def normalise(names: NamesArgument = None) -> None:
 def _run_notebooks(action: Callable[[Path], object], paths: Sequence[Path], jobs: int) -> None:
     from gpvi_lib import notebooks as books
 
-    done = Counter()
+    done: Counter[str] = Counter()
 
     def report(name: str, seconds: float, error: str | None) -> None:
         done["all"] += 1

@@ -217,13 +217,13 @@ def _patch_data(patch: matplotlib.patches.Patch) -> dict[str, Any]:
 
 def _collection_data(item: matplotlib.collections.Collection) -> dict[str, Any]:
     """Markers by their offsets; meshes by their values; areas, segments and contours by their vertices."""
-    data = {"kind": type(item).__name__, **_label(item)}
+    data: dict[str, Any] = {"kind": type(item).__name__, **_label(item)}
     if isinstance(item, matplotlib.collections.PathCollection):
         data["offsets"] = _points(item.get_offsets())
     elif isinstance(item, matplotlib.collections.QuadMesh):
         data["corners"] = _numbers(item.get_coordinates())
     else:
-        outlines = [path.vertices for path in item.get_paths()]
+        outlines = [np.asarray(path.vertices) for path in item.get_paths()]
         if sum(outline.size for outline in outlines) > MAX_NUMBERS:
             outlines = [np.concatenate(outlines)]
         data["vertices"] = [_points(outline) for outline in outlines]
@@ -235,6 +235,7 @@ def _collection_data(item: matplotlib.collections.Collection) -> dict[str, Any]:
 
 def _image_data(image: matplotlib.image.AxesImage) -> dict[str, Any]:
     pixels = image.get_array()
+    assert pixels is not None, "an image that is drawn has data"
     limit = MAX_PIXELS * (pixels.shape[2] if pixels.ndim == 3 else 1)
     return {"extent": _numbers(image.get_extent()), "values": _numbers(pixels, limit)}
 
@@ -246,7 +247,7 @@ def _points(points: Any) -> dict[str, Any]:
 
 def _numbers(values: Any, limit: int = MAX_NUMBERS) -> list | dict[str, Any]:
     """Values of any shape as nested lists, or shape and SHA-256 if there are more than `limit`."""
-    array = np.ma.filled(np.ma.asarray(values, dtype=float), np.nan)
+    array: np.ndarray = np.ma.filled(np.ma.asarray(values, dtype=float), np.nan)
     rounded = [_six_digits(value) for value in array.ravel().tolist()]
     if len(rounded) > limit:
         content = json.dumps(rounded).encode()

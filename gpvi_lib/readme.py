@@ -96,10 +96,10 @@ def updated(text: str) -> str:
         GPVIError: if a part's marks are not there.
     """
     for name, build in PARTS.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(text):
+        between = re.search(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- /{name} -->)", text, re.DOTALL)
+        if between is None:
             raise GPVIError(f"README.md has no <!-- {name} --> ... <!-- /{name} -->")
-        text = pattern.sub(lambda match, build=build: match[1] + build() + match[2], text)
+        text = text[: between.start()] + build() + text[between.end() :]
     return text
 
 

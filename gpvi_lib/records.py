@@ -437,15 +437,19 @@ def _run_cells(
     experiment: Experiment,
     cells: list[tuple[str, int]],
     deadline: float | None,
-    arguments: tuple,
+    arguments: tuple[str, str, bool],
     progress: bool,
 ) -> tuple[dict[tuple[str, int], str], int]:
     """Runs all cells, in the pool or one by one here; returns why each that failed did, and how many were stopped."""
     calls: list[Callable[[], object]] = []
     for cell in cells:
         before = _valid_digest(experiment, *cell, get_profile(arguments[0]))
-        given = (_compute_once, experiment, *cell, before, deadline, *arguments)
-        calls.append(partial(*given, progress) if pool is None else pool.submit(*given, False).result)
+        given = (experiment, *cell, before, deadline, *arguments)
+        calls.append(
+            partial(_compute_once, *given, progress)
+            if pool is None
+            else pool.submit(_compute_once, *given, False).result
+        )
     failed, stopped = {}, 0
     bar = tqdm(total=len(cells), desc=experiment.name, unit="run", smoothing=0, disable=not (progress and cells))
     with bar:

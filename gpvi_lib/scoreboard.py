@@ -95,7 +95,9 @@ def published() -> list[Published]:
 
 def verdict(paper: Published, ours: Ours) -> str:
     """`better`, `reproduced` or `not reproduced`; the module says by which rule."""
-    resolution = 0.5 * 10.0 ** Decimal(paper.printed).as_tuple().exponent
+    exponent = Decimal(paper.printed).as_tuple().exponent
+    assert isinstance(exponent, int), "published numbers are finite"
+    resolution = 0.5 * 10.0**exponent
     standard_error = ours.sd / math.sqrt(ours.n_seeds)
     spreads = [sd for sd in (paper.sd, standard_error) if not math.isnan(sd)]
     tolerance = 2 * math.hypot(*spreads, resolution)
