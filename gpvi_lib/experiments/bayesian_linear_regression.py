@@ -12,20 +12,20 @@ from torch import Tensor
 
 from ..hmc import hmc
 from ..metrics import relative_error
-from ..samplers import Generator, MeanField, Sampler
+from ..samplers import Generator, MeanField, Particles, Sampler
 from ..targets import BayesianLinearRegression, NormalPrior
 from .base import Experiment, Outcome, RunContext, Score
 from .build import build_objective, build_sampler, train
 
 SAMPLES = 100
-GENERATOR = {"kind": "generator", "hidden": [], "noise_scale": None}
+GENERATOR: dict = {"kind": "generator", "hidden": [], "noise_scale": None}
 PARTICLES = {"kind": "particles", "num": SAMPLES}
 CRITIC = {"kind": "stein_critic", "hidden": [100], "lr": 1e-3, "l2_weight": 10.0}
 HELPER = {"kind": "helper", "width": 10, "num_layers": 3, "lr": 1e-4}
 
 
 def parvi(direction: dict, amortised: bool) -> dict:
-    objective = {"kind": "parvi", "direction": direction}
+    objective: dict = {"kind": "parvi", "direction": direction}
     if amortised:
         objective["num_samples"] = SAMPLES
     return {"sampler": GENERATOR if amortised else PARTICLES, "objective": objective}
@@ -117,6 +117,7 @@ def moments(sampler: Sampler) -> tuple[Tensor, Tensor]:
         return sampler(origin)[0], jacobian @ jacobian.mT
     if isinstance(sampler, MeanField):
         return sampler.mean.detach(), torch.diag(sampler.scale.square())
+    assert isinstance(sampler, Particles), f"the moments of a {type(sampler).__name__} are not known"
     return sampler.x.mean(0), torch.cov(sampler.x.mT)
 
 

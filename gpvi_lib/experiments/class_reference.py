@@ -56,7 +56,7 @@ HMC = {
     "thin": 1,
     "kept": 500,
 }
-SPECS = {
+SPECS: dict[str, dict] = {
     "nuts_4": NUTS | {"num_classes": 4},
     "nuts_2": NUTS | {"num_classes": 2},
     "hmc_4": HMC | {"num_classes": 4},
@@ -79,7 +79,9 @@ def problem_config(num_classes: int, data_seed: int = DATA_SEED, prior_scale: fl
     }
 
 
-def posterior(config: dict, device: torch.device | str = "cpu", prior=None, dtype: torch.dtype = torch.float32):
+def posterior(
+    config: dict, device: torch.device | str = "cpu", prior=None, dtype: torch.dtype = torch.float32
+) -> tuple[ClassificationData, MLPClassificationPosterior]:
     """(data, posterior over the weights) of a :func:`problem_config`; ``prior`` replaces the normal one."""
     drawn = problem(config, config["data_seed"], device)
     data = ClassificationData(drawn.inputs.to(dtype), drawn.labels, drawn.test_inputs.to(dtype), drawn.test_labels)
@@ -98,7 +100,7 @@ def predictive_moments(
     target: MLPClassificationPosterior, w: Float[Tensor, "n d"], inputs: Float[Tensor, "p 2"], chunk: int = 100
 ) -> tuple[Float[Tensor, "p c"], Float[Tensor, "p c"]]:
     """Mean and standard deviation over networks of each softmax output: the predictive distribution and Figure 2."""
-    first = second = 0
+    first = second = torch.zeros((), dtype=torch.float64)
     for part in w.split(chunk):
         probabilities = target.probabilities(part, inputs).mT.double()
         first, second = first + probabilities.sum(0), second + probabilities.square().sum(0)
@@ -165,8 +167,15 @@ def run_hmc(config: dict, log_prob: LogProb, initial: Float[Tensor, "c d"], cont
         first = hmc(log_prob, initial, **config["warm_up"], burn_in=0, rng=rng, progress=False)
         initial = first.samples[-1]
     settings = {key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in", "thin")}
-    run_of = {"checkpoint": context.checkpoint, "label": context.label, "progress": context.progress}
-    return hmc(log_prob, initial, **settings, rng=rng, **run_of)
+    return hmc(
+        log_prob,
+        initial,
+        **settings,
+        rng=rng,
+        checkpoint=context.checkpoint,
+        label=context.label,
+        progress=context.progress,
+    )
 
 
 def _jax_potential(target: MLPClassificationPosterior, prior_scale: float) -> Callable:

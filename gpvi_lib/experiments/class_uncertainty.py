@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..metrics import accuracy, log_likelihood, rmse, total_variation
 from ..samplers import Generator, MeanField, Particles, Sampler
-from ..targets import ClassificationPosterior, NormalPrior, ScaleMixturePrior
+from ..targets import ClassificationPosterior, MLPClassificationPosterior, NormalPrior, ScaleMixturePrior
 from . import class_reference
 from .base import Experiment, Outcome, RunContext, Score
 from .build import build_objective, build_sampler, train
@@ -170,7 +170,7 @@ class Judge:
         reference: predictions of long chains on the grid.
     """
 
-    target: ClassificationPosterior
+    target: MLPClassificationPosterior
     data: ClassificationData
     points: Float[Tensor, "p 2"]
     far: Bool[Tensor, " p"]
@@ -211,9 +211,11 @@ class Judge:
         }
 
 
-def has_density(sampler: Sampler) -> bool:
-    """Whether the sampler knows its density: mean field, and generators with λ."""
-    return isinstance(sampler, MeanField) or (isinstance(sampler, Generator) and sampler.noise_scale is not None)
+def density_scale(sampler: Sampler) -> Tensor | None:
+    """The scale ``(d,)`` that gives a sampler a density, s of mean field and λ of a generator; None without."""
+    if isinstance(sampler, MeanField):
+        return sampler.scale
+    return sampler.noise_scale if isinstance(sampler, Generator) else None
 
 
 @torch.no_grad()
@@ -238,6 +240,7 @@ def start_at(generator: Generator, mean_field: MeanField) -> None:
     """Make ``f(z)`` the mean field's ``m + s ⊙ z``: no output weights, biases ``m``, ``λ = s``."""
     generator.output.weight.zero_()
     generator.output.bias.copy_(mean_field.mean)
+    assert generator.log_noise_scale is not None, "only with λ can it be the mean field's"
     generator.log_noise_scale.data = mean_field.scale.log()
 
 
@@ -250,6 +253,7 @@ def _first_sampler(config: dict, target: ClassificationPosterior, context: RunCo
     first, alone = config["first"], replace(context, checkpoint=None)
     mean_field = build_sampler(first["sampler"], target.dim, 1.0, rng)
     train(mean_field, target, build_objective(first["objective"]), first, alone, rng, lambda step, sampler: {})
+    assert isinstance(sampler, Generator) and isinstance(mean_field, MeanField)
     start_at(sampler, mean_field)
     return sampler
 
@@ -268,7 +272,9 @@ def _measure(judge: Judge, num_samples: int, density_samples: int) -> Callable[[
 
     def measure(step: int, sampler: Sampler) -> dict[str, float]:
         row = judge.scores(_draw(sampler, num_samples, device))
-        return row | (density_statistics(sampler, judge.target, density_samples) if has_density(sampler) else {})
+        if density_scale(sampler) is None:
+            return row
+        return row | density_statistics(sampler, judge.target, density_samples)
 
     return measure
 
@@ -297,8 +303,9 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     if config["many"] and not isinstance(sampler, Particles):
         many = judge.scores(_draw(sampler, config["many"], context.device))
         metrics |= {f"{key}_many": many[key] for key in ("total_variation", "rmse_mean", "rmse_sd")}
-    if has_density(sampler):
-        arrays["scale"] = (sampler.scale if isinstance(sampler, MeanField) else sampler.noise_scale).detach().clone()
+    scale = density_scale(sampler)
+    if scale is not None:
+        arrays["scale"] = scale.detach().clone()
     arrays |= {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in result.history[0]}
     return Outcome(metrics, {name: array.cpu().contiguous() for name, array in arrays.items()}, result.seconds)
 

@@ -111,8 +111,7 @@ def head_lipschitz_bound(generator: Generator) -> float:
 
     Both activations have slopes in [0, 1]. ``f`` is injective if the bound is below the smallest λ of the first k.
     """
-    weights = [layer.weight for layer in generator.hidden]
-    weights.append(generator.output.weight[: generator.noise_dim])
+    weights = [*generator.hidden_weights, generator.output.weight[: generator.noise_dim]]
     norms = [float(torch.linalg.matrix_norm(weight.detach(), 2)) for weight in weights]
     return reduce(float.__mul__, norms)
 
@@ -159,7 +158,8 @@ def injectivity_statistics(generator: Generator, num_points: int) -> tuple[dict[
     ``symmetric_min`` is the smallest value over the set; minus it, where it is negative, is how much λ falls short.
     """
     z = generator.noise(num_points, torch.Generator(generator.output.weight.device).manual_seed(EVALUATION_SEED))
-    each = head_statistics(generator, z)
+    each, noise_scale = head_statistics(generator, z), generator.noise_scale
+    assert noise_scale is not None, "λ is part of what is summarised"
     summary = {
         "negative_share": float((each["sign"] < 0).double().mean()),
         "positive_definite_share": float((each["smallest_symmetric"] > 0).double().mean()),
@@ -172,8 +172,8 @@ def injectivity_statistics(generator: Generator, num_points: int) -> tuple[dict[
         "condition_median": float(each["condition"].median()),
         "condition_90": float(each["condition"].quantile(0.9)),
         "lipschitz_bound": head_lipschitz_bound(generator),
-        "lambda_mean": float(generator.noise_scale.mean()),
-        "lambda_head_min": float(generator.noise_scale[: generator.noise_dim].min()),
+        "lambda_mean": float(noise_scale.mean()),
+        "lambda_head_min": float(noise_scale[: generator.noise_dim].min()),
     }
     return summary, each
 
@@ -257,6 +257,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     sampler = build_sampler(config["sampler"], target.dim, 1.0, rng)
     points, arrays = config["evaluation_points"], {}
     if config["leave_out_head"]:
+        assert isinstance(sampler, Generator)
         leave_out_head(sampler)
     if isinstance(sampler, Generator):
         arrays["eigenvalues_start"] = _eigenvalues(sampler)

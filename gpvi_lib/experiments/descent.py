@@ -212,7 +212,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     generator = make_generator(config["generator"], rng)
     rows: list[dict[str, Tensor]] = []
 
-    def measure(step: int, sampler: Sampler) -> dict:
+    def measure(step: int, sampler: Generator) -> dict:
         if step in config["stages"]:
             own_rng = torch.Generator(context.device).manual_seed(1_000_000 + 10_000 * context.seed + step)
             rows.append({"stage": torch.tensor(float(step))} | probe(sampler, target, config, own_rng))

@@ -213,6 +213,7 @@ def delivered_repulsion(objective: Objective, generator: Sampler, num_samples: i
     helper = objective.inverse if isinstance(objective, GPVI) else None
     if not isinstance(helper, HelperInverse) or helper.network is None:
         return {}
+    assert isinstance(generator, Generator), "GPVI trains no other"
     rng = _generator(generator, EVALUATION_SEED)
     source, query = generator.noise(num_samples, rng), generator.noise(num_samples, rng)
     _, weight = RBF()(source, query)
@@ -234,15 +235,15 @@ def repulsion_tail(generator: Generator, batches: int = 20) -> dict[str, float]:
     About 1.2 if the two components are normal; large where few points near a singular Jacobian carry all of it.
     Nothing where one is singular.
     """
-    rng, lengths = _generator(generator, EVALUATION_SEED), []
+    rng, batch_lengths = _generator(generator, EVALUATION_SEED), []
     for _ in range(batches):
         source, query = generator.noise(SAMPLES, rng), generator.noise(SAMPLES, rng)
         _, weight = RBF()(source, query)
         repulsion = _exact_repulsion(generator, source, query, weight)
         if repulsion is None:
             return {}
-        lengths.append(repulsion.norm(dim=-1))
-    lengths = torch.cat(lengths)
+        batch_lengths.append(repulsion.norm(dim=-1))
+    lengths = torch.cat(batch_lengths)
     return {"repulsion_tail": float(lengths.square().mean().sqrt() / lengths.median())}
 
 

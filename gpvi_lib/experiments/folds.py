@@ -12,14 +12,15 @@ is known also where ``f`` is not injective and the formula with one preimage (eq
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..samplers import Generator
-from ..targets import Banana, GaussianMixture
+from ..targets import Banana, GaussianMixture, Target
 from .base import Experiment, Outcome, RunContext
 from .build import build_objective, train
 from .classification import head_lipschitz_bound, leave_out_head
@@ -48,7 +49,7 @@ class Turned:
         return self.target.log_prob(x.flip(-1))
 
 
-TARGETS = {
+TARGETS: dict[str, Callable[[torch.device], Target]] = {
     "banana": lambda device: Banana(1.0, 1.0, 0.3),
     "banana_turned": lambda device: Turned(Banana(1.0, 1.0, 0.3)),
     "modes": lambda device: GaussianMixture(
@@ -68,6 +69,7 @@ def head_pieces(generator: Generator) -> tuple[Float[Tensor, " p"], ...]:
     if not (generator.dim == 2 and generator.noise_dim == 1 and one_layer and generator.noise_scale is not None):
         raise ValueError("all preimages are known only for d = 2, k = 1, one hidden ReLU layer and λ > 0")
     layer = generator.hidden[0]
+    assert isinstance(layer, nn.Linear)
     knots = torch.sort(-layer.bias / layer.weight[:, 0]).values
     knots = knots[knots.abs() < FURTHEST_KNOT]
     infinity = torch.full_like(knots[:1], math.inf) if len(knots) else torch.full_like(layer.bias[:1], math.inf)
@@ -84,11 +86,12 @@ def preimage_log_terms(generator: Generator, x: Float[Tensor, "n 2"]) -> Float[T
 
     Their logsumexp over the pieces is ``log q(x)``; a single one is what eq. 1 would say.
     """
-    left, right, slopes, intercepts = head_pieces(generator)
+    (left, right, slopes, intercepts), noise_scale = head_pieces(generator), generator.noise_scale
+    assert noise_scale is not None, "head_pieces asks for it"
     first = (x[:, :1] - intercepts) / slopes
     points = F.pad(first.reshape(-1, 1), (0, 1))
-    second = (x[:, 1:] - generator(points)[:, 1].view_as(first)) / generator.noise_scale[1]
-    log_det = slopes.abs().log() + generator.noise_scale[1].log()
+    second = (x[:, 1:] - generator(points)[:, 1].view_as(first)) / noise_scale[1]
+    log_det = slopes.abs().log() + noise_scale[1].log()
     terms = -0.5 * (first.square() + second.square()) - math.log(2 * math.pi) - log_det
     return torch.where((first >= left) & (first < right), terms, -math.inf)
 
@@ -118,8 +121,9 @@ def claimed_and_true(generator: Generator, target, num_samples: int) -> dict[str
 @torch.no_grad()
 def project_head(generator: Generator, share: float = LIPSCHITZ_SHARE) -> None:
     """Scale rows :k of the output weight down until ``Lip(g_{:k}) <= share * min λ_{:k}``: ``f`` is then injective."""
-    k = generator.noise_dim
-    limit = share * float(generator.noise_scale[:k].min())
+    k, noise_scale = generator.noise_dim, generator.noise_scale
+    assert noise_scale is not None, "without λ no bound makes it injective"
+    limit = share * float(noise_scale[:k].min())
     bound = head_lipschitz_bound(generator)
     if bound > limit:
         generator.output.weight[:k].mul_(limit / bound)
@@ -164,7 +168,7 @@ def seeds(profile: str) -> tuple[int, ...]:
 def new_generator(config: dict, rng: torch.Generator) -> Generator:
     """PyTorch's default initialisation, one trained λ per coordinate, float64."""
     scale = torch.full((2,), config["noise_scale"], dtype=torch.float64, device=rng.device)
-    settings = {"noise_scale": scale, "train_noise_scale": True, "dtype": torch.float64, "device": rng.device}
+    settings: dict = {"noise_scale": scale, "train_noise_scale": True, "dtype": torch.float64, "device": rng.device}
     return Generator(2, **config["generator"], **settings, rng=rng)
 
 
@@ -192,10 +196,11 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 
     schedule = config | {"history_every": 1} if project else config
     result = train(generator, target, build_objective(config["objective"]), schedule, context, rng, after_step)
-    metrics = claimed_and_true(generator, target, config["evaluation_points"])
+    metrics, noise_scale = claimed_and_true(generator, target, config["evaluation_points"]), generator.noise_scale
+    assert noise_scale is not None, "new_generator gives it one"
     metrics |= {
-        "lambda_1": float(generator.noise_scale[0].detach()),
-        "lambda_2": float(generator.noise_scale[1].detach()),
+        "lambda_1": float(noise_scale[0].detach()),
+        "lambda_2": float(noise_scale[1].detach()),
         "lipschitz_bound": head_lipschitz_bound(generator),
     }
     rows = [row for row in result.history if "elbo" in row]

@@ -205,6 +205,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     target = problem(config, context.seed, context.device)
     covariance = target.covariance.cpu().double()
     generator = build_sampler(config["sampler"], config["dim"], 1.0, rng)
+    assert isinstance(generator, Generator), "every method of these tables trains one"
     objective = build_objective(config["objective"])
 
     def measure(step: int, generator: Generator) -> dict[str, float]:

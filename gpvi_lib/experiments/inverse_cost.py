@@ -22,7 +22,7 @@ from .base import Experiment, Outcome, RunContext
 from .build import build_objective
 
 SAMPLES = 10
-SIZES = {
+SIZES: dict[str, dict] = {
     "smoke": {"dims": [10, 30], "noise_dim": 8, "hidden": [16], "helper": 16, "min_run_time": 0.005},
     "quick": {"dims": [10, 100, 1_000], "noise_dim": 64, "hidden": [64, 64], "helper": 128, "min_run_time": 0.1},
     "paper": {

@@ -14,7 +14,7 @@ import torch
 from ..errors import DivergedError
 from ..inverse import BlockInverse, InverseJacobian
 from ..objectives import GPVI
-from ..samplers import Generator, Sampler
+from ..samplers import Generator
 from . import bayesian_linear_regression as regression
 from .base import Experiment, Outcome, RunContext
 from .build import build_objective, build_sampler, train
@@ -105,6 +105,7 @@ def seeds(profile: str) -> tuple[int, ...]:
 def objective(config: dict, seed: int) -> GPVI:
     """The objective of a configuration, with its back end :class:`Watched`."""
     built = build_objective(config["objective"])
+    assert isinstance(built, GPVI)
     watched = Watched(built.inverse, config["history_every"])
     if config["fixed_noise"]:
         return FixedNoise(built.num_samples, watched, noise_seed=2_000 + seed)
@@ -125,19 +126,21 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     target = regression.problem(config, context.seed, context.device)
     sampler = build_sampler(config["sampler"], config["dim"], 1.0, rng)
     gpvi = objective(config, context.seed)
+    watched = gpvi.inverse
+    assert isinstance(sampler, Generator) and isinstance(watched, Watched)
 
-    def measure(step: int, sampler: Sampler) -> dict[str, float]:
-        return gpvi.inverse.keep(regression.errors(target, *regression.moments(sampler)) | field_of_values(sampler))
+    def measure(step: int, sampler: Generator) -> dict[str, float]:
+        return watched.keep(regression.errors(target, *regression.moments(sampler)) | field_of_values(sampler))
 
     seconds = None
     try:
         result = train(sampler, target, gpvi, config, context, rng, measure)
-        final, seconds = gpvi.inverse.history[-1], result.seconds
+        final, seconds = watched.history[-1], result.seconds
         metrics = {key: final[key] for key in ("mu_error", "sigma_error", "residual", "repulsion_error")}
     except DivergedError:
         metrics = {}
-    metrics |= {"diverged": float(seconds is None), "last_step": float(gpvi.inverse.calls)}
-    rows = gpvi.inverse.history
+    metrics |= {"diverged": float(seconds is None), "last_step": float(watched.calls)}
+    rows = watched.history
     return Outcome(metrics, {f"history_{key}": torch.tensor([row[key] for row in rows]) for key in rows[0]}, seconds)
 
 

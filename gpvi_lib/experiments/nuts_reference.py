@@ -34,7 +34,7 @@ from . import bayesian_linear_regression
 from .base import Experiment, Outcome, RunContext
 from .classification import CLASS_MEANS, CLASS_VARIANCE
 
-POSTERIORS = {
+POSTERIORS: dict[str, dict] = {
     "gaussian": {"correlation": 0.9},
     "banana": {"scale": 1.0, "bend": 1.0, "width": 0.5},
     "bnn": {"hidden": 6, "num_data": 40, "variance": CLASS_VARIANCE},
@@ -42,7 +42,7 @@ POSTERIORS = {
 }
 NUTS = {"sampler": "nuts", "chains": 4, "warmup": 500, "draws": 1_000, "target_accept": 0.8, "max_tree_depth": 10}
 PRINTED = {"sampler": "hmc", "step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000, "thin": 10}
-SPECS = {
+SPECS: dict[str, dict] = {
     "nuts_gaussian": NUTS | {"posterior": "gaussian", "draws": 2_000},
     "nuts_banana": NUTS | {"posterior": "banana", "target_accept": 0.95, "draws": 2_000},
     "nuts_bnn": NUTS | {"posterior": "bnn"},

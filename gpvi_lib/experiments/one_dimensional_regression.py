@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import torch
@@ -258,7 +259,7 @@ class HiddenLayerPosterior:
         return torch.cat([u * self.inner_scale, outer * self.outer_scale], dim=-1)
 
 
-REFERENCE_SPECS = {
+REFERENCE_SPECS: dict[str, dict] = {
     "nuts": {"prior": "scaled"},
     "nuts_standard_prior": {"prior": "standard", "chains": 2, "warmup": 150, "draws": 300, "kept": 300},
 }
@@ -357,7 +358,7 @@ NOISY = GENERATOR | {"noise_scale": 1.0}
 TRAINED = GENERATOR | {"noise_scale": 0.1, "noise_scale_unit": "prior", "train_noise_scale": True}
 CRITIC = {"kind": "stein_critic", "hidden": [100, 100], "lr": 1e-3, "l2_weight": 10.0}
 HELPER = {"kind": "helper", "width": 128, "num_layers": 3, "lr": 1e-4}
-DIRECTIONS = {"svgd": {"kind": "svgd"}, "gfsf": {"kind": "gfsf"}, "ksd": CRITIC}
+DIRECTIONS: dict[str, dict] = {"svgd": {"kind": "svgd"}, "gfsf": {"kind": "gfsf"}, "ksd": CRITIC}
 DECAY = {"lr": 3e-3, "final_lr": 1e-5}
 
 
@@ -409,7 +410,7 @@ STEPS = {
     "gpvi_exact_density": 20_000,
 }
 """Of the methods that take another number of steps at ``paper`` than ``SIZES`` says."""
-SIZES = {
+SIZES: dict[str, dict] = {
     "smoke": {"samples": 10, "many": 20, "steps": 10, "lr": 1e-2, "evaluations": 2, "seeds": 1},
     "quick": {"samples": 100, "many": 200, "steps": 400, "lr": 1e-2, "evaluations": 10, "seeds": 1},
     "paper": {"samples": SAMPLES, "many": MANY, "steps": 10_000, "lr": 1e-3, "evaluations": 50, "seeds": 3},
@@ -535,7 +536,7 @@ def _run_training(config: dict, context: RunContext, rng: torch.Generator) -> Ou
     arrays = {f"history_{name}": torch.tensor([row[name] for row in result.history]) for name in names}
     metrics = density_scores(sampler, target, config["many"])
     metrics |= noise_share(sampler, target, heads=config["samples"])
-    if isinstance(sampler, Generator) and sampler.log_noise_scale is not None:
+    if isinstance(sampler, Generator) and sampler.noise_scale is not None:
         arrays["noise_scale"] = sampler.noise_scale.detach().cpu().clone()
     return _outcome(config, target, draw(sampler, config["many"]), metrics, arrays, result.seconds)
 
@@ -572,6 +573,16 @@ def deviations(method: str, profile: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
+SCORED: tuple[tuple[str, Literal["lower", "higher"]], ...] = (
+    ("rmse_mean", "lower"),
+    ("rmse_sd", "lower"),
+    ("w1", "lower"),
+    ("w1_data", "lower"),
+    ("w1_middle", "lower"),
+    ("w1_outside", "lower"),
+    ("log_likelihood", "higher"),
+    ("elbo", "higher"),
+)
 REGRESSION = Experiment(
     name="one-dimensional-regression",
     title="Figure 1: regression of 80 points on the line, every method against NUTS",
@@ -579,19 +590,7 @@ REGRESSION = Experiment(
     config=config,
     seeds=seeds,
     run=run,
-    scores=tuple(
-        Score(item="gpvi/figure1", metric=metric, better=better, key=metric)
-        for metric, better in (
-            ("rmse_mean", "lower"),
-            ("rmse_sd", "lower"),
-            ("w1", "lower"),
-            ("w1_data", "lower"),
-            ("w1_middle", "lower"),
-            ("w1_outside", "lower"),
-            ("log_likelihood", "higher"),
-            ("elbo", "higher"),
-        )
-    ),
+    scores=tuple(Score(item="gpvi/figure1", metric=metric, better=better, key=metric) for metric, better in SCORED),
     deviations=deviations,
     rows={method: (method.removesuffix("_best"), "best") for method in (*BEST, "reference_draws")},
 )

@@ -35,7 +35,7 @@ SHOWN = 8
 AT_ONCE = 5_000
 """Networks times images in one batched call, which bounds the memory of an evaluation."""
 
-SIZES = {
+SIZES: dict[str, dict] = {
     "digits": {
         "network": "mlp",
         "generator": {"noise_dim": 64, "hidden": [64, 128]},
@@ -78,7 +78,7 @@ MORE_SAMPLES = (100, 1_000)
 
 def _methods(size: dict) -> dict[str, dict]:
     """Sampler, objective and prior of every row of Table 3, and ours."""
-    plain = {"kind": "generator", **size["generator"], "noise_scale": None, "output_scale": "prior"}
+    plain: dict = {"kind": "generator", **size["generator"], "noise_scale": None, "output_scale": "prior"}
     noisy = plain | {"noise_scale": 1.0}
     ours = plain | {"noise_scale": 0.3, "noise_scale_unit": "prior", "train_noise_scale": True}
     particles = {"kind": "particles", "num": SAMPLES}
@@ -90,7 +90,9 @@ def _methods(size: dict) -> dict[str, dict]:
         return {"kind": "gpvi", "num_samples": SAMPLES, "inverse": inverse}
 
     elbo = {"kind": "elbo", "num_samples": SAMPLES}
-    specs = {name: (particles, {"kind": "parvi", "direction": spec}) for name, spec in directions.items()}
+    specs: dict[str, tuple[dict, dict]] = {
+        name: (particles, {"kind": "parvi", "direction": spec}) for name, spec in directions.items()
+    }
     for name, spec in directions.items():
         specs[f"amortized_{name}"] = (plain, {"kind": "parvi", "direction": spec, "num_samples": SAMPLES})
     specs |= {
@@ -229,8 +231,9 @@ def spreads(
     rng = torch.Generator(inputs.device).manual_seed(EVALUATION_SEED)
     z = generator.noise(samples, rng)
     kinds = {"spread": generator(z)}
-    if generator.log_noise_scale is not None:
-        noise = generator.noise_scale * z
+    noise_scale = generator.noise_scale
+    if noise_scale is not None:
+        noise = noise_scale * z
         kinds |= {"spread_g": generator(z) - noise, "spread_noise": generator(torch.zeros_like(z)) + noise}
     return {
         name: float(predictive_variance(logits(target.network, weights, inputs)).mean())
@@ -330,7 +333,7 @@ DIGITS = Experiment(
 
 def _of_images(dataset: str, title: str, item: str) -> tuple[Experiment, Experiment]:
     """The open-category experiment on a data set, and supervised learning of all its classes."""
-    shared = {
+    shared: dict = {
         "methods": METHODS,
         "seeds": partial(seeds, dataset),
         "run": run,
