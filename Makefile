@@ -82,9 +82,10 @@ test: lint ## all that CI checks: lint, tests with coverage, committed notebooks
 	@"$(PY)" -m pytest tests notebooks --nbval --nbval-current-env \
 	  --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
 
-lint: env ## ruff on the library, the tests and the notebooks
+lint: env ## ruff on the library, the tests and the notebooks; mypy on the library
 	@"$(PY)" -m ruff check . </dev/null
 	@"$(PY)" -m ruff format --check . </dev/null
+	@"$(PY)" -m mypy </dev/null
 
 lab: env ## JupyterLab, open at the overview
 	@"$(PY)" -m jupyterlab notebooks/00-overview.ipynb
@@ -111,7 +112,7 @@ lock: ## resolve requirements.lock from pyproject.toml, keeping each present pin
 
 clean: ## remove caches, build/ (checkpoints too), and the results and figures of quick and smoke
 	@rm -rf build results/quick results/smoke figures/quick figures/smoke \
-	  .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
+	  .pytest_cache .ruff_cache .mypy_cache .coverage .coverage.* htmlcov
 	@find gpvi_lib tests notebooks -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune \
 	  -exec rm -rf {} +
 

@@ -12,7 +12,9 @@ extensions = ["myst_nb", "sphinx_external_toc", "sphinx_copybutton", "sphinx-mat
 external_toc_path = "docs/toc.yml"
 external_toc_exclude_missing = True  # whatever is not in the table of contents is not in the book
 
-exclude_patterns = [f"{folder}/**" for folder in (".git", ".venv", ".pytest_cache", ".ruff_cache", "build", "data")]
+exclude_patterns = [
+    f"{folder}/**" for folder in (".git", ".venv", ".pytest_cache", ".ruff_cache", ".mypy_cache", "build", "data")
+]
 
 nb_execution_mode = "off"
 nb_merge_streams = True
