@@ -7,6 +7,7 @@ from torch.distributions import MultivariateNormal, Normal
 from torch.func import jacrev, vmap
 from torch.testing import assert_close
 
+from gpvi_lib.flows import Flow
 from gpvi_lib.samplers import Generator, MeanField, Particles
 
 VECTOR = torch.tensor([0.3, 0.5, 0.8, 1.1, 1.4], dtype=torch.float64)
@@ -216,3 +217,9 @@ def test_samples_follow_the_generator_alone_and_carry_no_gradient(make):
     assert torch.equal(*draws)
     assert draws[0].shape == (5, 3)
     assert not draws[0].requires_grad
+
+
+@pytest.mark.parametrize("make", [lambda: MeanField(torch.zeros(2)), lambda: Flow(2, 2, rng=torch.Generator())])
+def test_a_sampler_that_can_draw_any_number_asks_how_many(make, rng):
+    with pytest.raises(ValueError, match="num_samples"):
+        make().sample(None, rng)
