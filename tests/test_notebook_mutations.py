@@ -24,6 +24,11 @@ MUTATIONS = {
     ),
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
     "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
+    "10": (
+        "experiments/one_dimensional_regression.py",
+        "- log_determinant + 0.5 * half",
+        "+ log_determinant + 0.5 * half",
+    ),
     "11": (
         "directions.py",
         "return -(score + torch.linalg.solve(regularised",
