@@ -78,6 +78,7 @@ CONTROLS = {
     | {"objective": SVGD | {"direction": {"kind": "svgd", "bandwidth": 0.3}}},
     "plain_elbo": BEST["gpvi_exact_density"] | {"objective": ELBO},
     "quick_helper": PRINTED["gpvi"] | {"objective": _helper(1e-3), "steps": 3_000},
+    "exact_inverse": PRINTED["gpvi"] | {"objective": _gpvi({"kind": "block"}, HELPER_SAMPLES)},
     "unconfined": BEST["flow_best"] | {"confinement": None},
     "svgd_all_steps": PRINTED["amortized_svgd"] | {"steps": 200_000},
     "exact_jac_long": PRINTED["gpvi_exact_jac"] | {"steps": 50_000},
