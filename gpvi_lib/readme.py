@@ -27,7 +27,11 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("section 2: ParVI", "notebooks/07-directions", ()),
     ("appendix E: HMC", "notebooks/08-hmc", ("nuts-reference",)),
-    ("Figure 1", "notebooks/10-one-dimensional-regression", ("one-dimensional-regression", "one-dimensional-regression-reference")),
+    (
+        "Figure 1",
+        "notebooks/10-one-dimensional-regression",
+        ("one-dimensional-regression", "one-dimensional-regression-reference"),
+    ),
     ("Table 1, section 4.1", "notebooks/11-gaussian-density", ("gaussian-density-variants",)),
     (
         "Figures 4 to 7, D.1",

@@ -255,6 +255,23 @@ def test_every_method_runs_at_smoke_reproducibly_and_fits_into_a_record(results)
         assert ("elbo" in first.metrics) == (method in ("mf_vi", "gpvi", "gpvi_exact_jac", *DENSITIES))
 
 
+@pytest.mark.parametrize("method", ["gpvi_exact_density_lambda_0.03", "svgd_mean_squares"])
+def test_a_control_runs_and_can_be_recorded(method, results):
+    record = records.run_or_load("one-dimensional-regression-controls", method, 0, "smoke", progress=False)
+    assert record.config["reference"] == experiment.reference_config("nuts", "smoke")
+    if "lambda" in method:
+        assert_close(record.arrays()["noise_scale"], torch.full((151,), 0.03))
+
+
+def test_the_other_loss_is_the_mean_squared_error(normal):
+    target = experiment.posterior()
+    w = target.prior.scale * normal(2, 151)
+    loss = experiment._other_loss(target, **experiment.MEAN_SQUARES)
+    errors = (experiment.functions(target, w, target.inputs[:, 0]) - target.targets).square().mean(-1)
+    values = loss.log_likelihood(w)
+    assert_close(values[0] - values[1], errors[1] - errors[0])
+
+
 DENSITIES = ("gpvi_best", "gpvi_exact_density", "mf_vi_best")
 
 

@@ -417,17 +417,21 @@ SIZES: dict[str, dict] = {
 }
 
 
-def config(method: str, profile: str) -> dict:
-    """Everything but the seed, the reference's configuration included: scores depend on it."""
-    size = SIZES[profile]
-    shared = {
+def _shared(profile: str) -> dict:
+    """What every method is compared on, the reference's configuration included: scores depend on it."""
+    return {
         "prior": "scaled",
         "data_seed": 0,
-        "samples": size["samples"],
-        "many": size["many"],
+        "samples": SIZES[profile]["samples"],
+        "many": SIZES[profile]["many"],
         "reference_profile": profile,
         "reference": reference_config("nuts", profile),
     }
+
+
+def config(method: str, profile: str) -> dict:
+    """Everything but the seed."""
+    size, shared = SIZES[profile], _shared(profile)
     spec = dict(SPECS[method])
     if method == "reference_draws":
         return shared
@@ -531,7 +535,8 @@ def _run_training(config: dict, context: RunContext, rng: torch.Generator) -> Ou
         density = density_scores(sampler, target, config["samples"])
         return {name: scores[name] for name in HISTORY} | {k: v for k, v in density.items() if k == "elbo"}
 
-    result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
+    trained = _other_loss(target, **config["trained_on"]) if "trained_on" in config else target
+    result = train(sampler, trained, build_objective(config["objective"]), config, context, rng, measure)
     names = result.history[-1].keys()
     arrays = {f"history_{name}": torch.tensor([row[name] for row in result.history]) for name in names}
     metrics = density_scores(sampler, target, config["many"])
@@ -539,6 +544,12 @@ def _run_training(config: dict, context: RunContext, rng: torch.Generator) -> Ou
     if isinstance(sampler, Generator) and sampler.noise_scale is not None:
         arrays["noise_scale"] = sampler.noise_scale.detach().cpu().clone()
     return _outcome(config, target, draw(sampler, config["many"]), metrics, arrays, result.seconds)
+
+
+def _other_loss(target: RegressionPosterior, noise_variance: float, prior_scale: float) -> RegressionPosterior:
+    """The same data and network with another noise and a normal prior of one scale for all weights."""
+    prior = NormalPrior(prior_scale)
+    return RegressionPosterior(target.network, target.inputs, target.targets, noise_variance**0.5, prior)
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:
@@ -594,4 +605,42 @@ REGRESSION = Experiment(
     deviations=deviations,
     rows={method: (method.removesuffix("_best"), "best") for method in (*BEST, "reference_draws")},
 )
-EXPERIMENTS = (REFERENCE, REGRESSION)
+
+# ---------------------------------------------------------------- controls
+
+LAMBDAS = (1.0, 0.3, 0.1, 0.03, 0.01)
+SCANNED = {"gpvi_exact_jac": _gpvi(NOISY, {"kind": "block"}, 32), "gpvi_exact_density": _elbo(NOISY, 32)}
+"""Objectives of the scan over λ, and the generator that both train."""
+MEAN_SQUARES = {"noise_variance": (NUM_DENSE + NUM_SPARSE) / 2, "prior_scale": 1e3}
+"""``log p = -Σ_i (y_i - f(x_i))^2 / N``: the mean squared error as loss, and a prior wide enough to be none."""
+CONTROLS = {
+    f"{method}_lambda_{value:g}": spec | {"sampler": GENERATOR | {"noise_scale": value}, "final_lr": 1e-5}
+    for method, spec in SCANNED.items()
+    for value in LAMBDAS
+} | {
+    f"{method}_mean_squares": spec | {"final_lr": None, "trained_on": MEAN_SQUARES}
+    for method, spec in {
+        "svgd": PRINTED["svgd"],
+        "amortized_svgd": PRINTED["amortized_svgd"],
+        "gpvi_exact_jac": SCANNED["gpvi_exact_jac"],
+    }.items()
+}
+CONTROL_STEPS = {"smoke": 5, "quick": 150, "paper": 1_500}
+
+
+def control_config(method: str, profile: str) -> dict:
+    """Everything but the seed, for a generator with one fixed λ, or a method trained on another loss."""
+    steps = CONTROL_STEPS[profile]
+    training = {"steps": steps, "lr": 3e-3, "batch_size": None, "history_every": steps}
+    return _shared(profile) | training | CONTROLS[method]
+
+
+CONTROL = Experiment(
+    name="one-dimensional-regression-controls",
+    title="Controls for Figure 1: fixed values of λ; the mean squared error as loss",
+    methods=tuple(CONTROLS),
+    config=control_config,
+    seeds=seeds,
+    run=run,
+)
+EXPERIMENTS = (REFERENCE, REGRESSION, CONTROL)
