@@ -34,7 +34,7 @@ class FlatModule:
                 f"batch norm is not supported ({', '.join(norms)}): it ties the data of a minibatch to each other; "
                 "use GroupNorm or LayerNorm, or leave it out"
             )
-        self._module = copy.deepcopy(module).to("meta").eval()
+        self._module = copy.deepcopy(module).eval()  # on its device: moved to "meta", tied weights would come apart
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trained:
             raise ValueError("the module has no parameter with requires_grad=True: there is nothing to infer")
@@ -55,7 +55,7 @@ class FlatModule:
         """Named parameters, each with the leading axes of ``w``."""
         chunks = w.split(self._sizes, dim=-1)
         return {
-            name: chunk.reshape(*w.shape[:-1], *shape)
+            name: chunk.reshape(w.shape[:-1] + shape)
             for (name, shape), chunk in zip(self._shapes.items(), chunks, strict=True)
         }
 
