@@ -37,28 +37,29 @@ RHAT_LIMIT = 1_000.0
 """What a record says of chains whose R-hat is larger or not defined."""
 
 GENERATOR = {
-    "kind": "generator", "noise_dim": 32, "hidden": [32, 32], "output_scale": "prior",
-    "noise_scale": 0.1, "noise_scale_unit": "prior", "train_noise_scale": True,
+    "kind": "generator", "hidden": [32, 32], "output_scale": "prior",
+    "noise_scale": 0.02, "noise_scale_unit": "prior", "train_noise_scale": True,
 }  # fmt: skip
 SPECS = {
     "gpvi": {
-        "sampler": GENERATOR | {"noise_scale": 0.02},
+        "sampler": GENERATOR | {"noise_dim": 8},
         "objective": {"kind": "gpvi", "num_samples": 16, "inverse": {"kind": "block"}, "kernel_space": "head"},
         "steps": 3_000, "lr": 5e-3,
     },
     "gpvi_exact_density": {
-        "sampler": GENERATOR, "objective": {"kind": "elbo", "num_samples": 8}, "steps": 3_000, "lr": 1e-2,
+        "sampler": GENERATOR | {"noise_dim": 16}, "objective": {"kind": "elbo", "num_samples": 4},
+        "steps": 5_000, "lr": 1.5e-2,
     },
     "hmc": {
-        "chains": 4, "start_steps": 1_000, "num_leapfrog": 100, "num_steps": 60, "burn_in": 20,
-        "step_size": {"boston": 0.01, "concrete": 0.01, "energy": 0.002, "yacht": 0.002, "diabetes": 0.01},
+        "chains": 4, "start_steps": 300, "num_leapfrog": 100, "num_steps": 100, "burn_in": 50,
+        "step_size": {"boston": 0.007, "concrete": 0.008, "energy": 0.0025, "yacht": 0.0015, "diabetes": 0.01},
     },
     "deep_ensemble": {
-        "sampler": {"kind": "particles", "num": 10}, "objective": {"kind": "likelihood"}, "steps": 500, "lr": 1e-2,
+        "sampler": {"kind": "particles", "num": 10}, "objective": {"kind": "likelihood"}, "steps": 2_000, "lr": 1e-2,
     },
     "mf_vi": {
-        "sampler": {"kind": "mean_field", "scale": 0.1}, "objective": {"kind": "elbo", "num_samples": 8},
-        "steps": 3_000, "lr": 1e-2,
+        "sampler": {"kind": "mean_field", "scale": 0.02}, "objective": {"kind": "elbo", "num_samples": 4},
+        "steps": 5_000, "lr": 1e-2,
     },
     "svgd": {
         "sampler": {"kind": "particles", "num": 20}, "objective": {"kind": "parvi", "direction": {"kind": "svgd"}},
