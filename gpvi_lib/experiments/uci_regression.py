@@ -145,9 +145,15 @@ class Problem:
         return NormalMixture(means, scales).rescaled(self.shift, self.factor)
 
     def outcome(self, w: Float[Tensor, "n d"]) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Scores, and the predictive distribution functions at the test targets."""
+        """Scores, and the predictive distribution functions at the test targets.
+
+        ``weight_sd`` is the median over weights of their standard deviation in units of the prior's, and
+        ``prior_share`` the share of the weights where that is above 0.9: those that learned next to nothing.
+        """
         predictive = self.predictive(w)
-        return prediction_scores(predictive, self.targets), {"pit": predictive.cdf(self.targets).float()}
+        ratio = w.std(0) / self.posterior.prior.scale
+        learned = {"weight_sd": float(ratio.median()), "prior_share": float((ratio > 0.9).double().mean())}
+        return prediction_scores(predictive, self.targets) | learned, {"pit": predictive.cdf(self.targets).float()}
 
 
 def _evenly(x: Tensor, number: int) -> Tensor:
