@@ -48,7 +48,7 @@ SPECS = {
     },
     "gpvi_exact_density": {
         "sampler": GENERATOR | {"noise_dim": 16}, "objective": {"kind": "elbo", "num_samples": 4},
-        "steps": 5_000, "lr": 1.5e-2,
+        "steps": 4_000, "lr": 1.5e-2,
     },
     "hmc": {
         "chains": 4, "start_steps": 300, "num_leapfrog": 100, "num_steps": 100, "burn_in": 50,
@@ -59,7 +59,7 @@ SPECS = {
     },
     "mf_vi": {
         "sampler": {"kind": "mean_field", "scale": 0.02}, "objective": {"kind": "elbo", "num_samples": 4},
-        "steps": 5_000, "lr": 1e-2,
+        "steps": 4_000, "lr": 1e-2,
     },
     "svgd": {
         "sampler": {"kind": "particles", "num": 20}, "objective": {"kind": "parvi", "direction": {"kind": "svgd"}},
