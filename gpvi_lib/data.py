@@ -285,11 +285,13 @@ def _uci_registry() -> dict[str, str]:
 
 def _download_uci(name: str, root: Path) -> None:
     import pooch
+    from tqdm import tqdm
 
+    pooch.get_logger().setLevel("WARNING")  # a bar says enough of 43 small files
     registry = {path: digest for path, digest in _uci_registry().items() if path.startswith(f"{UCI_FOLDERS[name]}/")}
     publisher = pooch.create(path=root / "UCI_Datasets", base_url=UCI_URL, registry=registry, retry_if_failed=2)
     try:
-        for path in registry:
+        for path in tqdm(registry, desc=name, unit="file"):
             publisher.fetch(path)
     except (OSError, ValueError) as error:  # no network; a file that is not the publisher's
         raise DataMissing(f"{name} could not be downloaded from {UCI_URL}: {error}") from None

@@ -30,6 +30,7 @@ MUTATIONS = {
         "return -(score - torch.linalg.solve(regularised",
     ),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
+    "17": ("targets/likelihoods.py", "mean, log_scale.exp(), log_scale", "mean, log_scale.exp(), -log_scale"),
 }
 
 
