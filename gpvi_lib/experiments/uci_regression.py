@@ -51,8 +51,8 @@ SPECS = {
         "steps": 4_000, "lr": 1.5e-2,
     },
     "hmc": {
-        "chains": 4, "start_steps": 300, "num_leapfrog": 100, "num_steps": 100, "burn_in": 50,
-        "step_size": {"boston": 0.007, "concrete": 0.008, "energy": 0.0025, "yacht": 0.0015, "diabetes": 0.01},
+        "chains": 4, "start_steps": 300, "num_leapfrog": 100, "num_steps": 70, "burn_in": 30,
+        "step_size": {"boston": 0.009, "concrete": 0.01, "energy": 0.0025, "yacht": 0.0015, "diabetes": 0.01},
     },
     "deep_ensemble": {
         "sampler": {"kind": "particles", "num": 10}, "objective": {"kind": "likelihood"}, "steps": 2_000, "lr": 1e-2,
