@@ -12,7 +12,8 @@ and ``quick`` do the same with the embedded diabetes set, so that they need no d
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -21,11 +22,11 @@ from ..data import RegressionData, regression
 from ..hmc import hmc
 from ..metrics import interval_coverage, regression_calibration_error
 from ..networks import mlp
-from ..samplers import Generator, Particles, Sampler
+from ..samplers import Particles, Sampler
 from ..targets import LearnedNoise, NormalLikelihood, NormalMixture, Posterior
 from .base import Experiment, Outcome, RunContext, Score
 from .build import build_objective, build_sampler, train
-from .nuts_reference import diagnostics
+from .one_dimensional_regression import _chain_diagnostics, _evenly, density_scores
 
 HIDDEN = 50
 NOISE_MEDIAN = 0.3
@@ -33,8 +34,6 @@ NOISE_MEDIAN = 0.3
 SETS = ("boston", "concrete", "energy", "yacht")
 EMBEDDED = ("diabetes",)
 EVALUATION_SEED = 54_321
-RHAT_LIMIT = 1_000.0
-"""What a record says of chains whose R-hat is larger or not defined."""
 
 GENERATOR = {
     "kind": "generator", "hidden": [32, 32], "output_scale": "prior",
@@ -51,7 +50,7 @@ SPECS = {
         "steps": 4_000, "lr": 1.5e-2,
     },
     "hmc": {
-        "chains": 4, "start_steps": 300, "num_leapfrog": 100, "num_steps": 70, "burn_in": 30,
+        "chains": 4, "start": {"steps": 300, "lr": 1e-2, "final_lr": 1e-4}, "num_leapfrog": 100, "num_steps": 70, "burn_in": 30,
         "step_size": {"boston": 0.009, "concrete": 0.01, "energy": 0.0025, "yacht": 0.0015, "diabetes": 0.01},
     },
     "deep_ensemble": {
@@ -86,8 +85,8 @@ def config(method: str, profile: str) -> dict:
         spec["step_size"] = {name: spec["step_size"][name] for name in size["sets"]}
         if profile != "paper":
             proposals = {"smoke": 6, "quick": 30}[profile]
-            spec |= {"start_steps": size["steps"], "num_leapfrog": 20, "num_steps": proposals}
-            spec["burn_in"] = proposals // 3
+            spec |= {"num_leapfrog": 20, "num_steps": proposals, "burn_in": proposals // 3}
+            spec["start"] = spec["start"] | {"steps": min(size["steps"], spec["start"]["steps"])}
         return shared | spec
     steps = spec["steps"] if size["steps"] is None else min(size["steps"], spec["steps"])
     return shared | {"batch_size": 100, "final_lr": 1e-5} | spec | {
@@ -156,25 +155,6 @@ class Problem:
         return prediction_scores(predictive, self.targets) | learned, {"pit": predictive.cdf(self.targets).float()}
 
 
-def _evenly(x: Tensor, number: int) -> Tensor:
-    """``number`` of the rows, evenly spaced; all if there are fewer."""
-    return x[torch.linspace(0, len(x) - 1, min(number, len(x))).round().long()]
-
-
-@torch.no_grad()
-def density_scores(sampler: Sampler, target: Posterior, num_samples: int) -> dict[str, float]:
-    """ELBO in nats, and the share of z where ``det J < 0``; empty without a density."""
-    if isinstance(sampler, Particles):
-        return {}
-    rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
-    x, log_q = sampler.rsample_with_log_prob(num_samples, rng)
-    found = {"elbo": float((target.log_prob(x) - log_q).mean())}
-    if isinstance(sampler, Generator):
-        sign, _ = sampler.linearize(sampler.noise(num_samples, rng)).slogdet()
-        found["negative_share"] = float((sign < 0).double().mean())
-    return found
-
-
 # ---------------------------------------------------------------- methods
 
 
@@ -196,7 +176,6 @@ def _train(config: dict, problem: Problem, context: RunContext) -> tuple[dict[st
         }
 
     settings = config | {"batch_size": min(config["batch_size"], target.num_data)}
-    # A set takes seconds: no checkpoint, so that the next set of the same run cannot mistake it for its own.
     result = train(sampler, target, build_objective(config["objective"]), settings, context, rng, measure)
     metrics, arrays = problem.outcome(draw(sampler))
     history = {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in result.history[0]}
@@ -210,7 +189,7 @@ def _run_hmc(
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target = problem.posterior
     start = build_sampler({"kind": "particles", "num": config["chains"]}, target.dim, target.prior.scale, rng)
-    settings = {"steps": config["start_steps"], "lr": 1e-2, "final_lr": 1e-4, "history_every": config["start_steps"]}
+    settings = config["start"] | {"history_every": config["start"]["steps"]}
     train(start, target, build_objective({"kind": "likelihood"}), settings, context, rng, lambda step, sampler: {})
     result = hmc(
         lambda u: target.log_prob(target.prior.scale * u),
@@ -226,17 +205,14 @@ def _run_hmc(
     draws = target.prior.scale * result.samples
     metrics, arrays = problem.outcome(_evenly(draws.flatten(0, 1), config["samples"]))
     means = torch.stack([problem.posterior.network(w, problem.inputs)[..., 0].detach() for w in draws.transpose(0, 1)])
-    with np.errstate(divide="ignore", invalid="ignore"):  # a chain that never moved has no variance
-        found = diagnostics(means.double().cpu())
-    rhat = found["rhat"].nan_to_num(RHAT_LIMIT).clamp(max=RHAT_LIMIT)
-    diagnosed = {"rhat_median": float(rhat.median()), "rhat_max": float(rhat.max())}
+    diagnosed, _ = _chain_diagnostics(means)
     return metrics | diagnosed | {"acceptance": float(result.acceptance.mean())}, arrays
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """One split of every set; the names of metrics and arrays begin with the set's."""
     metrics, arrays = {}, {}
-    context = RunContext(context.device, context.seed, None, context.label, context.progress)
+    context = replace(context, checkpoint=None)  # a set takes seconds, and the next must not go on from its checkpoint
     for name in config["sets"]:
         problem = Problem(name, config, context)
         if method == "hmc":
