@@ -50,7 +50,8 @@ SPECS = {
         "steps": 4_000, "lr": 1.5e-2,
     },
     "hmc": {
-        "chains": 4, "start": {"steps": 300, "lr": 1e-2, "final_lr": 1e-4}, "num_leapfrog": 100, "num_steps": 70, "burn_in": 30,
+        "chains": 4, "start": {"steps": 300, "lr": 1e-2, "final_lr": 1e-4},
+        "num_leapfrog": 100, "num_steps": 70, "burn_in": 30,
         "step_size": {"boston": 0.009, "concrete": 0.01, "energy": 0.0025, "yacht": 0.0015, "diabetes": 0.01},
     },
     "deep_ensemble": {
