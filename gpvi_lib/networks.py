@@ -9,57 +9,78 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class FlatModule:
     """Any ``nn.Module`` as a function of its flattened parameters, for many weight vectors at once.
 
-    The module itself is only a template: its own weights are never used or changed.
+    The module itself is only a template: its own weights are never used or changed. It is evaluated in ``eval`` mode,
+    where dropout does nothing. Its buffers, and its parameters with ``requires_grad=False``, are constants: freezing
+    all layers but the last makes that one Bayesian.
 
     Args:
-        module: parameters only; modules with buffers (batch norm) are refused, because a statistic shared
-            by all weight vectors would make them depend on each other.
+        module: any module with one tensor in and one out, without batch norm. Batch norm is refused: its output for
+            one datum depends on the others in the minibatch, or on running statistics of other weights.
 
     Attributes:
         dim: number of weights d.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        buffers = [name for name, _ in module.named_buffers()]
-        if buffers:
-            raise ValueError(f"modules with buffers are not supported ({', '.join(buffers)}): remove batch norm")
-        self._module = copy.deepcopy(module).to("meta")
-        self._shapes = {name: p.shape for name, p in module.named_parameters()}
+        norms = [name for name, part in module.named_modules() if isinstance(part, _BatchNorm)]
+        if norms:
+            raise ValueError(
+                f"batch norm is not supported ({', '.join(norms)}): it ties the data of a minibatch to each other; "
+                "use GroupNorm or LayerNorm, or leave it out"
+            )
+        self._module = copy.deepcopy(module).eval()  # on its device: moved to "meta", tied weights would come apart
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not trained:
+            raise ValueError("the module has no parameter with requires_grad=True: there is nothing to infer")
+        frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+        self._constants = {name: c.detach().clone() for name, c in (frozen | dict(module.named_buffers())).items()}
+        self._shapes = {name: p.shape for name, p in trained.items()}
         self._sizes = [math.prod(shape) for shape in self._shapes.values()]
         self.dim = sum(self._sizes)
+
+    def _constants_like(self, w: Tensor) -> dict[str, Tensor]:
+        """Buffers and frozen parameters where the weights live, in their precision."""
+        return {
+            name: constant.to(w.device, w.dtype if constant.is_floating_point() else None)
+            for name, constant in self._constants.items()
+        }
 
     def unflatten(self, w: Float[Tensor, "*batch d"]) -> dict[str, Tensor]:
         """Named parameters, each with the leading axes of ``w``."""
         chunks = w.split(self._sizes, dim=-1)
         return {
-            name: chunk.unflatten(-1, shape) for (name, shape), chunk in zip(self._shapes.items(), chunks, strict=True)
+            name: chunk.reshape(w.shape[:-1] + shape)
+            for (name, shape), chunk in zip(self._shapes.items(), chunks, strict=True)
         }
 
     def __call__(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "n b ..."]:
         """Outputs of all ``n`` networks on the same inputs, in one batched call."""
+        constants = self._constants_like(w)
 
         def one(parameters: dict[str, Tensor]) -> Tensor:
-            return functional_call(self._module, parameters, (inputs,))
+            return functional_call(self._module, parameters | constants, (inputs,))
 
         return vmap(one)(self.unflatten(w))
 
     def fan_in_scale(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, " d"]:
         """``1 / sqrt(fan in)`` of each weight; a bias takes the fan-in of its layer's weight.
 
-        As the scale of a zero-mean normal prior it keeps activations of the same order through all layers.
+        As the scale of a zero-mean normal prior it keeps activations of the same order through all layers. Parameters
+        of one axis in a layer without a matrix, such as the gains of a layer norm or one of your own, have 1.
         """
         fan_in: dict[str, int] = {}
         scales = []
         for name, shape in self._shapes.items():
-            layer, _, kind = name.rpartition(".")
-            if kind == "weight":
+            layer = name.rpartition(".")[0]
+            if len(shape) > 1:
                 fan_in[layer] = math.prod(shape[1:])
-            scales.append(torch.full((math.prod(shape),), fan_in[layer] ** -0.5, dtype=dtype))
+            scales.append(torch.full((math.prod(shape),), fan_in.get(layer, 1) ** -0.5, dtype=dtype))
         return torch.cat(scales)
 
 

@@ -170,6 +170,8 @@ def _collect(profile: Profile) -> dict[RowKey, Ours]:
     for experiment in EXPERIMENTS.values():
         board = records.frame(experiment, profile, missing="skip")
         for score in experiment.scores if len(board) else ():
+            if score.profiles is not None and profile.name not in score.profiles:
+                continue
             for key, number in _scored(experiment, score, board, profile).items():
                 if key in ours:
                     raise GPVIError(f"two scores fill the row {' '.join(key)}; one is in {experiment.name}")

@@ -122,3 +122,43 @@ def test_open_category_metrics_are_those_of_its_parts(normal, rng):
     }
     assert result == pytest.approx(expected, abs=5e-5)
     assert_close(result["auroc"], expected["auroc"])
+
+
+# Calibration of predictive distributions
+
+
+def test_coverage_counts_the_data_in_the_central_interval():
+    """On uniform quantile levels 0.05, 0.15, ..., 0.95 the central half holds 0.25 < F < 0.75: five of ten."""
+    pit = torch.linspace(0.05, 0.95, 10, dtype=torch.float64)
+    levels = torch.tensor([0.05, 0.5, 0.85, 1.0], dtype=torch.float64)
+    # |2 F - 1| takes the values 0.1, 0.3, 0.5, 0.7, 0.9, each twice
+    assert_close(metrics.interval_coverage(pit, levels - 1e-9), torch.tensor([0.0, 0.4, 0.8, 1.0], dtype=torch.float64))
+
+
+def test_coverage_agrees_with_intervals(normal):
+    from gpvi_lib import NormalMixture
+
+    predictive, y = NormalMixture(normal(5, 300), normal(5, 300).exp()), 2 * normal(300)
+    for level in (0.3, 0.9):
+        low, high = predictive.interval(level)
+        inside = ((low <= y) & (y <= high)).double().mean()
+        assert_close(metrics.interval_coverage(predictive.cdf(y), inside.new_tensor([level])), inside[None])
+
+
+def test_calibration_error_of_known_miscalibration(normal):
+    """Predicted N(0, 1), true N(0, s^2): coverage of the central interval c is 2 Φ(z_c / s) - 1."""
+    unit, number = torch.distributions.Normal(0.0, 1.0), 100_000
+    levels = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
+    z = unit.icdf((1 + levels) / 2)
+    for s in (0.5, 1.0, 2.0):
+        expected = (2 * unit.cdf(z / s) - 1 - levels).abs().mean()
+        found = metrics.regression_calibration_error(unit.cdf(s * normal(number)))
+        assert found == pytest.approx(float(expected), abs=5 * 0.5 / number**0.5)
+
+
+def test_calibration_error_of_the_best_and_the_worst():
+    count = 999
+    even = torch.linspace(0, 1, count, dtype=torch.float64)
+    assert metrics.regression_calibration_error(even) < 1 / count
+    assert metrics.regression_calibration_error(torch.full((9,), 0.5)) == pytest.approx(0.5)  # far too wide
+    assert metrics.regression_calibration_error(torch.zeros(9)) == pytest.approx(0.5)  # far too narrow

@@ -150,6 +150,17 @@ def test_a_score_may_name_its_methods(monkeypatch):
     assert set(board.tail(4)["item"]) == {"ours/toy"}
 
 
+def test_a_score_may_name_its_profiles(monkeypatch):
+    """At other profiles its metric need not exist."""
+    absent = replace(TOY.scores[0], item="ours/other", key="not there", profiles=("paper",))
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, scores=(*TOY.scores, absent)))
+    for profile in ("quick", "paper"):
+        records.run_or_load(TOY, "svgd", 0, profile)
+    assert "ours/other" not in set(scoreboard.build("quick")["item"])
+    with pytest.raises(GPVIError, match="no record of toy at paper has the metric 'not there'"):
+        scoreboard.build("paper")
+
+
 def test_a_score_cannot_name_a_method_that_is_not_there(monkeypatch):
     records.run_or_load(TOY, "svgd", 0, "paper")
     slip = replace(TOY.scores[0], methods=("svgd", "svdg"))

@@ -18,6 +18,7 @@ from gpvi_lib.experiments import (
     one_dimensional_regression,
     open_category,
     overhead,
+    uci_regression,
 )
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
 
@@ -41,6 +42,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         *one_dimensional_regression.EXPERIMENTS,
         *open_category.EXPERIMENTS,
         overhead.EXPERIMENT,
+        uci_regression.EXPERIMENT,
     )
 }
 

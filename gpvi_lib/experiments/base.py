@@ -63,6 +63,7 @@ class Score:
         key: the metric's name in `Outcome.metrics`.
         setting: `printed` (the published setting) or `best` (the strongest we know).
         methods: the methods of the experiment that stand in this table; None for all of them.
+        profiles: the profiles at which there is such a metric; None for all of them.
     """
 
     item: str
@@ -71,6 +72,7 @@ class Score:
     key: str
     setting: Literal["printed", "best"] = "printed"
     methods: tuple[str, ...] | None = None
+    profiles: tuple[str, ...] | None = None
 
 
 def no_deviations(method: str, profile: str) -> str:

@@ -4,6 +4,8 @@ from gpvi_lib.targets.base import Target, check_finite, log_prob, score
 from gpvi_lib.targets.classification import ClassificationPosterior, MLPClassificationPosterior
 from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
+from gpvi_lib.targets.likelihoods import CategoricalLikelihood, LearnedNoise, NormalLikelihood, NormalMixture
+from gpvi_lib.targets.posterior import Posterior
 from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
 from gpvi_lib.targets.regression import BayesianLinearRegression, RegressionPosterior
 from gpvi_lib.targets.toy import Banana, GaussianMixture
@@ -11,13 +13,18 @@ from gpvi_lib.targets.toy import Banana, GaussianMixture
 __all__ = [
     "Banana",
     "BayesianLinearRegression",
+    "CategoricalLikelihood",
     "ClassificationPosterior",
     "EnergyPotential",
     "Gaussian",
     "GaussianMixture",
+    "LearnedNoise",
     "MLPClassificationPosterior",
+    "NormalLikelihood",
+    "NormalMixture",
     "NormalPrior",
     "PlaneGrid",
+    "Posterior",
     "RegressionPosterior",
     "ScaleMixturePrior",
     "Target",

@@ -9,10 +9,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gpvi_lib.networks import FlatModule, mlp
+from gpvi_lib.targets.likelihoods import CategoricalLikelihood
+from gpvi_lib.targets.posterior import Posterior
 from gpvi_lib.targets.priors import NormalPrior
 
 
-class ClassificationPosterior:
+class ClassificationPosterior(Posterior):
     """``p(w | D) ∝ p(w) Π_i softmax(network(x_i; w))_{y_i}`` over flattened weights ``w (d,)``.
 
     Args:
@@ -27,19 +29,12 @@ class ClassificationPosterior:
     ) -> None:
         if len(inputs) != len(labels):
             raise ValueError(f"{len(inputs)} inputs but {len(labels)} labels")
-        self.network, self.inputs, self.labels, self.prior = network, inputs, labels, prior
-        self.dim, self.num_data = network.dim, len(inputs)
+        super().__init__(network, CategoricalLikelihood(), inputs, labels, prior)
 
-    def log_likelihood(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
-        """``(N / B) Σ_b log p(y_b | x_b, w)``."""
-        inputs, labels = (self.inputs, self.labels) if batch is None else (self.inputs[batch], self.labels[batch])
-        log_probs = F.log_softmax(self.network(w, inputs), dim=-1)
-        chosen = log_probs.gather(-1, labels.expand(len(w), -1)[..., None])
-        return chosen.sum((1, 2)) * (self.num_data / len(labels))
-
-    def log_prob(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
-        """Log-likelihood plus log-prior."""
-        return self.log_likelihood(w, batch) + self.prior.log_prob(w)
+    @property
+    def labels(self) -> Int[Tensor, " N"]:
+        """The class indices, another name of the targets."""
+        return self.targets
 
 
 class MLPClassificationPosterior(ClassificationPosterior):

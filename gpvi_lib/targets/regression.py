@@ -1,12 +1,12 @@
 """Regression: linear, with a posterior in closed form, and by a network, without one."""
 
-import math
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpvi_lib.networks import FlatModule
+from gpvi_lib.targets.likelihoods import NormalLikelihood
+from gpvi_lib.targets.posterior import Posterior
 from gpvi_lib.targets.priors import NormalPrior
 
 
@@ -51,7 +51,7 @@ class BayesianLinearRegression:
         return torch.linalg.lstsq(self.inputs, self.targets[:, None]).solution[:, 0]
 
 
-class RegressionPosterior:
+class RegressionPosterior(Posterior):
     """``p(w | D) ∝ p(w) Π_i N(y_i; f(x_i; w), σ^2)`` over flattened weights ``w (d,)`` of a network, with σ known.
 
     Args:
@@ -74,22 +74,9 @@ class RegressionPosterior:
             raise ValueError(
                 f"targets must have shape ({len(inputs)},), one number per row of inputs, got {tuple(targets.shape)}"
             )
-        if not noise_scale > 0:
-            raise ValueError(f"the noise's standard deviation must be positive, got {noise_scale}")
-        self.network, self.inputs, self.targets, self.prior = network, inputs, targets, prior
-        self.noise_scale, self.dim, self.num_data = noise_scale, network.dim, len(inputs)
+        super().__init__(network, NormalLikelihood(noise_scale), inputs, targets, prior)
+        self.noise_scale = noise_scale
 
     def predict(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b p"]) -> Float[Tensor, "n b"]:
         """``f(x_b; w_i)``, without noise."""
         return self.network(w, inputs).squeeze(-1)
-
-    def log_likelihood(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
-        """``(N / B) Σ_b log N(y_b; f(x_b; w), σ^2)``."""
-        inputs, targets = (self.inputs, self.targets) if batch is None else (self.inputs[batch], self.targets[batch])
-        squares = ((self.predict(w, inputs) - targets) / self.noise_scale).square().sum(-1)
-        constant = len(targets) * math.log(self.noise_scale * math.sqrt(2 * math.pi))
-        return (-0.5 * squares - constant) * (self.num_data / len(targets))
-
-    def log_prob(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
-        """Log-likelihood plus log-prior."""
-        return self.log_likelihood(w, batch) + self.prior.log_prob(w)

@@ -1,0 +1,131 @@
+"""Likelihoods of a network's outputs, with the predictive distributions they imply, and a learned noise scale."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.distributions import Categorical, MixtureSameFamily, Normal
+
+BISECTIONS = 60
+"""Halvings of the bracket of a quantile: more than float64 can resolve."""
+
+
+class NormalMixture(MixtureSameFamily):
+    """``(1/n) Σ_i N(m_i, s_i^2)`` at each of ``b`` inputs: what ``n`` networks predict together.
+
+    A ``torch.distributions`` object (mean, stddev, log_prob, cdf, sample), here also with quantiles.
+
+    Args:
+        means: ``(n, b)``.
+        scales: standard deviations > 0, ``(n, b)`` or anything that broadcasts to it.
+    """
+
+    def __init__(self, means: Float[Tensor, "n b"], scales: Float[Tensor, "n b"] | float) -> None:
+        means, scales = torch.broadcast_tensors(means, torch.as_tensor(scales, dtype=means.dtype, device=means.device))
+        super().__init__(Categorical(logits=torch.zeros_like(means.mT)), Normal(means.mT, scales.mT))
+
+    def icdf(self, value: Float[Tensor, "*l 1"] | float) -> Float[Tensor, "*l b"]:
+        """Quantiles at the levels ``value``, which broadcasts against ``(b,)``, by bisection.
+
+        A mixture's quantile lies between the smallest and the largest of its components' quantiles.
+        """
+        level = torch.as_tensor(value, dtype=self.mean.dtype, device=self.mean.device)
+        parts = self.component_distribution.icdf(level[..., None])
+        low, high = parts.amin(-1), parts.amax(-1)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+    def interval(self, level: float) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+        """The central interval that holds ``level`` of the probability: its lower and upper ends."""
+        return self.icdf((1 - level) / 2), self.icdf((1 + level) / 2)
+
+    def rescaled(self, shift: float, factor: float) -> NormalMixture:
+        """The distribution of ``shift + factor y``, such as y in its own unit where targets were standardised."""
+        parts = self.component_distribution
+        return NormalMixture(shift + factor * parts.loc.mT, factor * parts.scale.mT)
+
+
+class LearnedNoise(nn.Module):
+    r"""A regression module with the scale of its noise as one more parameter, for :class:`NormalLikelihood`.
+
+    The new parameter u comes first in the flattened weights, and ``σ = median exp(u)``. Under the prior N(0, 1), which
+    is what ``FlatModule.fan_in_scale`` gives it, σ is log-normal: with 95 % probability within a factor 7 of
+    ``median``.
+
+    Args:
+        module: ``(b, ...) -> (b,)`` or ``(b, 1)``.
+        median: of σ before any datum, in the unit of the targets.
+    """
+
+    def __init__(self, module: nn.Module, median: float = 0.3) -> None:
+        super().__init__()
+        if not median > 0:
+            raise ValueError(f"the median of the noise's standard deviation must be positive, got {median}")
+        self.log_noise = nn.Parameter(torch.zeros(()))
+        self.module, self.shift = module, math.log(median)
+
+    def forward(self, inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "b 2"]:
+        """Mean and log σ at each input."""
+        mean = self.module(inputs).flatten()
+        if len(mean) != len(inputs):
+            raise ValueError(f"the module must have one output per input, got {len(mean)} for {len(inputs)} inputs")
+        return torch.stack([mean, (self.log_noise + self.shift).expand_as(mean)], dim=-1)
+
+
+class NormalLikelihood:
+    """``log N(y; m, σ^2)``.
+
+    Args:
+        scale: σ > 0, known, for a network with one output, m; or ``None`` for one with two, m and log σ
+            (:class:`LearnedNoise`, or one of your own where the noise depends on the input).
+    """
+
+    def __init__(self, scale: float | None = None) -> None:
+        if scale is not None and not scale > 0:
+            raise ValueError(f"the noise's standard deviation must be positive, got {scale}")
+        self.scale = scale
+
+    def _parameters(self, outputs: Float[Tensor, "n b o"]) -> tuple[Tensor, Tensor | float, Tensor | float]:
+        """m, σ and log σ."""
+        wanted = 2 if self.scale is None else 1
+        if outputs.ndim != 3 or outputs.shape[-1] != wanted:
+            raise ValueError(
+                f"this normal likelihood is for networks with {wanted} output{'s, m and log σ' * (wanted - 1)} per "
+                f"input, got outputs {tuple(outputs.shape)} for (networks, inputs, outputs): "
+                "LearnedNoise(module) adds log σ, NormalLikelihood(scale) has it known"
+            )
+        if self.scale is not None:
+            return outputs.squeeze(-1), self.scale, math.log(self.scale)
+        mean, log_scale = outputs.unbind(-1)
+        return mean, log_scale.exp(), log_scale
+
+    def __call__(self, outputs: Float[Tensor, "n b o"], targets: Float[Tensor, " b"]) -> Float[Tensor, "n b"]:
+        """Log-densities of the data under each network."""
+        mean, scale, log_scale = self._parameters(outputs)
+        if targets.shape != mean.shape[1:]:
+            raise ValueError(f"targets must have shape ({mean.shape[1]},), got {tuple(targets.shape)}")
+        return -0.5 * ((mean - targets) / scale).square() - (log_scale + 0.5 * math.log(2 * math.pi))
+
+    def predictive(self, outputs: Float[Tensor, "n b o"]) -> NormalMixture:
+        """The mixture over networks."""
+        mean, scale, _ = self._parameters(outputs)
+        return NormalMixture(mean, scale)
+
+
+class CategoricalLikelihood:
+    """``log softmax(outputs)_y`` for a classifier's logits."""
+
+    def __call__(self, outputs: Float[Tensor, "n b c"], targets: Int[Tensor, " b"]) -> Float[Tensor, "n b"]:
+        """Log-probabilities of the labels under each network."""
+        log_probs = torch.log_softmax(outputs, dim=-1)
+        return log_probs.gather(-1, targets.expand(len(outputs), -1)[..., None]).squeeze(-1)
+
+    def predictive(self, outputs: Float[Tensor, "n b c"]) -> Categorical:
+        """Class probabilities, averaged over networks."""
+        return Categorical(probs=outputs.softmax(-1).mean(0))

@@ -1,0 +1,248 @@
+"""A posterior for any module and likelihood, against closed forms, naive loops and torch.distributions."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Categorical, MultivariateNormal, Normal
+from torch.func import functional_call
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from gpvi_lib import (
+    CategoricalLikelihood,
+    ClassificationPosterior,
+    FlatModule,
+    LearnedNoise,
+    NormalLikelihood,
+    NormalMixture,
+    NormalPrior,
+    Posterior,
+    RegressionPosterior,
+    Target,
+    mlp,
+    score,
+)
+
+NUM_DATA = 12
+
+
+@pytest.fixture
+def learned(normal) -> Posterior:
+    return Posterior(LearnedNoise(mlp([2, 3, 1]), 0.5), NormalLikelihood(), normal(NUM_DATA, 2), normal(NUM_DATA))
+
+
+def test_linear_regression_by_a_module_is_the_closed_form(normal):
+    """With known noise and a normal prior it is a normal distribution: the log-densities differ by one number."""
+    x, y, sigma = normal(NUM_DATA, 3), normal(NUM_DATA), 0.7
+    target = Posterior(nn.Linear(3, 1, bias=False), NormalLikelihood(sigma), x, y, NormalPrior(2.0))
+    precision = x.mT @ x / sigma**2 + torch.eye(3) / 4
+    exact = MultivariateNormal(torch.linalg.solve(precision, x.mT @ y / sigma**2), precision_matrix=precision)
+    w = normal(5, 3)
+    difference = target.log_prob(w) - exact.log_prob(w)
+    assert_close(difference, difference[:1].expand(5))
+    assert_close(score(target, w), (exact.mean - w) @ precision)
+    assert isinstance(target, Target) and (target.dim, target.num_data) == (3, NUM_DATA)
+
+
+def test_the_noise_is_one_more_coordinate(learned, normal):
+    """The first coordinate u is log σ up to its median; the network has all others; both have their priors."""
+    w, batch = normal(4, learned.dim), torch.tensor([5, 0, 7])
+    assert learned.dim == 1 + 3 * 3 + 4
+    network = FlatModule(mlp([2, 3, 1]))
+    for indices in (torch.arange(NUM_DATA), batch):
+        means = network(w[:, 1:], learned.inputs[indices])[..., 0]
+        sigma = 0.5 * w[:, 0].exp()
+        expected = Normal(means, sigma[:, None]).log_prob(learned.targets[indices]).sum(1) * NUM_DATA / len(indices)
+        assert_close(learned.log_likelihood(w, indices), expected)
+    prior = Normal(0, 1).log_prob(w[:, 0]) + NormalPrior(network.fan_in_scale(torch.float64)).log_prob(w[:, 1:])
+    assert_close(learned.log_prob(w), learned.log_likelihood(w) + prior, rtol=1e-6, atol=1e-6)  # scales in float32
+
+
+def test_the_score_of_the_noise_is_the_closed_form(learned, normal):
+    """``∂/∂u log p = -N + Σ r^2 / σ^2 - u``: zero where σ^2 is the mean squared residual, but for the prior."""
+    w = normal(4, learned.dim)
+    residual = learned.network(w, learned.inputs)[..., 0] - learned.targets
+    squares = (residual / (0.5 * w[:, :1].exp())).square().sum(1)
+    assert_close(score(learned, w)[:, 0], squares - NUM_DATA - w[:, 0])
+
+
+def test_the_predictive_is_the_mixture_over_networks(learned, normal):
+    w, inputs, y = normal(6, learned.dim), normal(5, 2), normal(5)
+    found = learned.predictive(w, inputs)
+    outputs = learned.network(w, inputs)
+    expected = torch.stack([Normal(o[:, 0], o[:, 1].exp()).log_prob(y).exp() for o in outputs]).mean(0).log()
+    assert_close(found.log_prob(y), expected)
+    assert_close(found.mean, outputs[..., 0].mean(0))
+    assert_close(found.variance, outputs[..., 0].var(0, correction=0) + (2 * outputs[..., 1]).exp().mean(0))
+
+
+def test_known_noise_is_the_regression_posterior(normal):
+    x, y = normal(NUM_DATA, 2), normal(NUM_DATA)
+    mine = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.3), x, y, NormalPrior())
+    theirs = RegressionPosterior(FlatModule(mlp([2, 3, 1])), x, y, 0.3)
+    w = normal(4, mine.dim)
+    assert torch.equal(mine.log_prob(w), theirs.log_prob(w))
+    assert_close(theirs.predictive(w, x).mean, theirs.predict(w, x).mean(0))
+
+
+def test_a_likelihood_may_be_any_function(normal, rng):
+    """Poisson regression with a log link, against torch.distributions."""
+    x, counts = normal(NUM_DATA, 2), torch.randint(5, (NUM_DATA,), generator=rng).double()
+
+    def poisson(outputs, targets):
+        return torch.distributions.Poisson(outputs.squeeze(-1).exp()).log_prob(targets)
+
+    target = Posterior(nn.Linear(2, 1), poisson, x, counts, NormalPrior(1.0))
+    w = normal(3, 3)
+    rates = (w[:, :2] @ x.mT + w[:, 2:]).exp()
+    expected = (counts * rates.log() - rates - torch.lgamma(counts + 1)).sum(1)
+    assert_close(target.log_likelihood(w), expected)
+    with pytest.raises(ValueError, match=r"no predictive\(outputs\)"):
+        target.predictive(w, x)
+
+
+def test_classes(normal, rng):
+    x, y = normal(NUM_DATA, 2), torch.randint(3, (NUM_DATA,), generator=rng)
+    mine = Posterior(mlp([2, 4, 3]), CategoricalLikelihood(), x, y, NormalPrior())
+    theirs = ClassificationPosterior(FlatModule(mlp([2, 4, 3])), x, y)
+    w = normal(5, mine.dim)
+    assert torch.equal(mine.log_prob(w), theirs.log_prob(w)) and theirs.labels is y
+    logits = mine.network(w, x)
+    assert_close(mine.log_likelihood(w), torch.stack([-F.cross_entropy(o, y, reduction="sum") for o in logits]))
+    predictive = mine.predictive(w, x)
+    assert isinstance(predictive, Categorical)
+    assert_close(predictive.probs, logits.softmax(-1).mean(0))
+
+
+@pytest.mark.parametrize("likelihood", [lambda o, y: (o.squeeze(-1) - y).square().sum(-1), lambda o, y: o - y])
+def test_a_likelihood_of_another_shape_is_refused(likelihood, normal):
+    """(n, b, 1) against (b,) would broadcast to (n, b, b) without a word."""
+    target = Posterior(nn.Linear(2, 1), likelihood, normal(NUM_DATA, 2), normal(NUM_DATA))
+    with pytest.raises(ValueError, match=r"one log-probability per network and datum, shape \(3, 12\), got"):
+        target.log_prob(normal(3, 3))
+
+
+def test_data_that_do_not_fit_are_refused(normal):
+    x, y = normal(5, 2), normal(5)
+    with pytest.raises(ValueError, match="5 inputs but 4 targets"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y[:4])
+    with pytest.raises(ValueError, match=r"targets must have shape \(5,\), got \(5, 1\)"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y[:, None]).log_prob(normal(2, 3))
+    with pytest.raises(ValueError, match=r"networks with 2 outputs, m and log σ per input, got outputs \(2, 5, 1\)"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(), x, y).log_prob(normal(2, 3))
+    with pytest.raises(ValueError, match="networks with 1 output per input"):
+        Posterior(nn.Linear(2, 2), NormalLikelihood(0.1), x, y).log_prob(normal(2, 6))
+    with pytest.raises(ValueError, match="one output per input, got 10 for 5 inputs"):
+        Posterior(LearnedNoise(nn.Linear(2, 2)), NormalLikelihood(), x, y).log_prob(normal(2, 7))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan])
+def test_an_impossible_noise_is_refused(scale):
+    with pytest.raises(ValueError, match="standard deviation must be positive"):
+        NormalLikelihood(scale)
+    with pytest.raises(ValueError, match="median of the noise's standard deviation must be positive"):
+        LearnedNoise(nn.Linear(1, 1), scale)
+
+
+# Mixtures
+
+
+@pytest.fixture
+def mixture(normal) -> NormalMixture:
+    return NormalMixture(3 * normal(7, 4), normal(7, 4).exp())
+
+
+def test_quantiles_invert_the_distribution_function(mixture):
+    levels = torch.tensor([[1e-6], [0.05], [0.5], [0.95], [1 - 1e-6]], dtype=torch.float64)
+    quantiles = mixture.icdf(levels)
+    assert quantiles.shape == (5, 4)
+    # 1 - 1e-6 has 10 digits of its own in float64
+    assert_close(mixture.cdf(quantiles), levels.expand(5, 4), rtol=1e-9, atol=1e-12)
+    low, high = mixture.interval(0.9)
+    assert_close((low, high), (quantiles[1], quantiles[3]))
+    assert_close(mixture.cdf(high) - mixture.cdf(low), torch.full((4,), 0.9, dtype=torch.float64))
+
+
+def test_one_component_is_the_normal_distribution(normal):
+    mean, scale = normal(1, 4), normal(1, 4).exp()
+    found, level = NormalMixture(mean, scale), torch.tensor(0.2, dtype=torch.float64)
+    assert_close(found.icdf(level), Normal(mean[0], scale[0]).icdf(level))
+    assert_close(found.log_prob(mean[0]), Normal(mean[0], scale[0]).log_prob(mean[0]))
+
+
+def test_a_change_of_unit(mixture, normal):
+    y, other = normal(4), mixture.rescaled(2.0, 3.0)
+    assert_close(other.mean, 2 + 3 * mixture.mean)
+    assert_close(other.stddev, 3 * mixture.stddev)
+    assert_close(other.log_prob(2 + 3 * y), mixture.log_prob(y) - math.log(3))
+    assert_close(other.icdf(0.3), 2 + 3 * mixture.icdf(0.3))
+
+
+def test_one_scale_for_all(normal):
+    means = normal(3, 4)
+    assert_close(NormalMixture(means, 0.5).variance, means.var(0, correction=0) + 0.25)
+
+
+# Modules
+
+
+class Everything(nn.Module):
+    """Attention, layer norm, dropout, a buffer, a frozen layer, tied weights and a parameter without an axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.norm, self.drop = nn.LayerNorm(4), nn.Dropout(0.5)
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        self.first = nn.Linear(4, 4, bias=False)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.gain = nn.Parameter(torch.ones(()))
+        self.register_buffer("shift", torch.arange(4.0))
+
+    def forward(self, x):
+        x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.gain * self.second(self.drop(self.first(self.frozen(x)))).mean(1) + self.shift
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap of attention's fused kernel
+def test_what_a_module_may_contain(normal):
+    module = Everything().double()
+    flat = FlatModule(module)
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    assert "second.weight" not in trained and flat.dim == sum(p.numel() for p in trained.values())
+    w, x = 0.3 * normal(3, flat.dim), normal(5, 6, 4)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    outputs = flat(w, x)
+    assert torch.equal(outputs, flat(w, x))  # dropout does nothing
+    module.eval()
+    for weights, output in zip(w, outputs, strict=True):
+        assert_close(output, functional_call(module, flat.unflatten(weights), (x,)))
+    assert_close(module.state_dict(), before, rtol=0, atol=0)
+
+
+def test_only_what_is_not_frozen_is_inferred(normal):
+    """The last layer alone: linear regression on fixed features."""
+    module = mlp([2, 3, 1]).double()
+    module[1].requires_grad_(False)
+    x, y = normal(NUM_DATA, 2), normal(NUM_DATA)
+    target = Posterior(module, NormalLikelihood(0.5), x, y)
+    w = normal(6, 4)
+    features = torch.relu(x @ module[1].weight.mT + module[1].bias)
+    means = w[:, :3] @ features.mT + w[:, 3:]
+    assert_close(target.log_likelihood(w), Normal(means, 0.5).log_prob(y).sum(1))
+    with pytest.raises(ValueError, match="nothing to infer"):
+        FlatModule(nn.Linear(2, 1).requires_grad_(False))
+
+
+def test_the_default_prior_is_that_of_the_fan_in(normal):
+    x, y = normal(NUM_DATA, 2), normal(NUM_DATA)
+    target = Posterior(Everything(), lambda o, y: o[..., 0] - y, normal(NUM_DATA, 6, 4), y)
+    scales = target.network.unflatten(target.prior.scale)
+    expected = {"norm.weight": 1.0, "gain": 1.0, "first.weight": 0.5, "attention.in_proj_weight": 0.5}
+    for name, value in expected.items():
+        assert_close(scales[name], torch.full_like(scales[name], value))
+    noisy = Posterior(LearnedNoise(nn.Linear(2, 1)), NormalLikelihood(), x, y)
+    assert_close(noisy.prior.scale, torch.tensor([1.0, 2**-0.5, 2**-0.5, 2**-0.5]))

@@ -1,0 +1,93 @@
+"""The experiment on UCI sets: no test datum in what is trained on, scores in the unit of the data, small runs."""
+
+import math
+
+import pytest
+import torch
+from torch.distributions import Normal
+from torch.testing import assert_close
+
+from gpvi_lib import NormalMixture, data, scoreboard
+from gpvi_lib.experiments import uci_regression as uci
+from gpvi_lib.experiments.base import RunContext
+
+METHODS = uci.EXPERIMENT.methods
+
+
+def context(seed=0) -> RunContext:
+    return RunContext(torch.device("cpu"), seed, None, "test", False)
+
+
+def test_scores_are_those_of_one_normal_distribution(normal):
+    """One network: RMSE, log-density, interval and coverage in closed form."""
+    mean, y, sigma = normal(1, 50), 2 * normal(50), 1.5
+    found = uci.prediction_scores(NormalMixture(mean, sigma), y)
+    residual = y - mean[0]
+    half = 1.6448536269514722 * sigma
+    assert found["rmse"] == pytest.approx(float(residual.square().mean().sqrt()))
+    assert found["log_likelihood"] == pytest.approx(float(Normal(mean[0], sigma).log_prob(y).mean()))
+    assert found["nll"] == -found["log_likelihood"]
+    assert found["width_90"] == pytest.approx(2 * half)
+    assert found["coverage_90"] == pytest.approx(float((residual.abs() <= half).double().mean()))
+    assert found["noise"] == pytest.approx(sigma)
+
+
+def test_predictions_are_in_the_unit_of_the_data():
+    problem = uci.Problem("diabetes", uci.config("svgd", "smoke"), context())
+    raw = data.diabetes(0)
+    w = torch.zeros(1, problem.posterior.dim)  # f = 0 and σ = its median: mean and 0.3 sd of the training targets
+    predictive = problem.predictive(w)
+    assert_close(predictive.mean, raw.targets.mean().expand(45))
+    assert_close(predictive.stddev, (0.3 * raw.targets.std(correction=0)).expand(45), rtol=1e-6, atol=0)
+    assert torch.equal(problem.targets, raw.test_targets)
+
+
+def test_the_posterior_sees_no_test_datum():
+    problem = uci.Problem("diabetes", uci.config("svgd", "smoke"), context(seed=1))
+    scaled, _, _ = data.diabetes(1).standardised()
+    assert torch.equal(problem.posterior.inputs, scaled.inputs.float())
+    assert torch.equal(problem.posterior.targets, scaled.targets.float())
+    assert problem.posterior.dim == 1 + 10 * 50 + 50 + 50 + 1
+
+
+def test_the_prior_is_that_of_the_fan_in():
+    problem = uci.Problem("diabetes", uci.config("svgd", "smoke"), context())
+    expected = torch.tensor([1.0, 10**-0.5, 50**-0.5]).repeat_interleave(torch.tensor([1, 550, 51]))
+    assert_close(problem.posterior.prior.scale, expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_small_run(method):
+    config = uci.config(method, "smoke")
+    first, again = (uci.run(config, method, context()) for _ in range(2))
+    assert first.metrics == again.metrics
+    assert all(math.isfinite(value) and name.startswith("diabetes_") for name, value in first.metrics.items())
+    assert first.arrays["diabetes_pit"].shape == (45,)
+    assert ("diabetes_elbo" in first.metrics) == (method in ("gpvi", "gpvi_exact_density", "mf_vi"))
+    assert ("diabetes_rhat_max" in first.metrics) == (method == "hmc")
+    if method != "hmc":
+        assert first.arrays["diabetes_history_step"].tolist() == [0, 10, 20]
+        assert first.arrays["diabetes_history_rmse"][-1] == pytest.approx(first.metrics["diabetes_rmse"])
+
+
+def test_training_beats_the_mean_of_the_targets():
+    config = uci.config("deep_ensemble", "quick")
+    found = uci.run(config, "deep_ensemble", context()).metrics
+    raw = data.diabetes(0)
+    constant = float((raw.test_targets - raw.targets.mean()).square().mean().sqrt())
+    assert found["diabetes_rmse"] < 0.85 * constant
+
+
+def test_every_set_is_in_the_configuration_at_paper():
+    for method in METHODS:
+        config = uci.config(method, "paper")
+        assert config["sets"] == ["boston", "concrete", "energy", "yacht"]
+        assert uci.config(method, "quick")["sets"] == ["diabetes"]
+    assert uci.seeds("paper") == tuple(data.UCI_SPLITS)
+
+
+def test_scores_name_rows_of_the_papers():
+    published = {(row.item, row.metric, row.better) for row in scoreboard.published()}
+    scores = {(score.item, score.metric, score.better) for score in uci.EXPERIMENT.scores}
+    assert scores <= published
+    assert all(score.profiles == ("paper",) for score in uci.EXPERIMENT.scores)
