@@ -26,7 +26,7 @@ from ..metrics import regression_log_likelihood, wasserstein_1d
 from ..networks import FlatMLP
 from ..paths import results_root
 from ..samplers import Generator, MeanField, Particles, Sampler
-from ..targets import NormalPrior, RegressionPosterior
+from ..targets import NormalPrior, Posterior, RegressionPosterior
 from .base import Experiment, Outcome, RunContext, Score
 from .build import build_objective, build_sampler, train
 from .nuts_reference import diagnostics, nuts
@@ -168,7 +168,7 @@ def fresh_log_likelihood(target: RegressionPosterior, w: Float[Tensor, "n d"], d
 
 
 @torch.no_grad()
-def density_scores(sampler: Sampler, target: RegressionPosterior, num_samples: int) -> dict[str, float]:
+def density_scores(sampler: Sampler, target: Posterior, num_samples: int) -> dict[str, float]:
     """ELBO in nats with its standard error, and the share of z where ``det J < 0``; empty without a density."""
     rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
     if isinstance(sampler, Generator) and sampler.log_noise_scale is not None:
@@ -229,7 +229,9 @@ class HiddenLayerPosterior:
     def __init__(self, target: RegressionPosterior) -> None:
         self.target, self.hidden = target, (target.dim - 1) // 3
         self.dim = 2 * self.hidden
-        self.inner_scale, self.outer_scale = target.prior.scale.split([self.dim, self.hidden + 1])
+        scale = target.prior.scale
+        assert isinstance(scale, Tensor), "one scale per weight"
+        self.inner_scale, self.outer_scale = scale.split([self.dim, self.hidden + 1])
 
     def _features(self, u: Float[Tensor, "n e"]) -> Float[Tensor, "n N f"]:
         """``Φ S / σ`` at each hidden layer."""

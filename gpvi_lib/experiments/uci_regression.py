@@ -13,6 +13,7 @@ and ``quick`` do the same with the embedded diabetes set, so that they need no d
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -39,7 +40,7 @@ GENERATOR = {
     "kind": "generator", "hidden": [32, 32], "output_scale": "prior",
     "noise_scale": 0.02, "noise_scale_unit": "prior", "train_noise_scale": True,
 }  # fmt: skip
-SPECS = {
+SPECS: dict[str, dict] = {
     "gpvi": {
         "sampler": GENERATOR | {"noise_dim": 8},
         "objective": {"kind": "gpvi", "num_samples": 16, "inverse": {"kind": "block"}, "kernel_space": "head"},
@@ -66,7 +67,7 @@ SPECS = {
         "steps": 2_000, "lr": 1e-2,
     },
 }  # fmt: skip
-SIZES = {
+SIZES: dict[str, dict] = {
     "smoke": {"sets": EMBEDDED, "steps": 20, "samples": 50, "evaluations": 2, "seeds": 1},
     "quick": {"sets": EMBEDDED, "steps": 500, "samples": 200, "evaluations": 10, "seeds": 3},
     "paper": {"sets": SETS, "steps": None, "samples": 500, "evaluations": 20, "seeds": 20},
@@ -122,8 +123,8 @@ def prediction_scores(predictive: NormalMixture, targets: Float[Tensor, " b"]) -
         "coverage_90": float(interval_coverage(pit, pit.new_tensor([0.9]))),
         "width_90": float((high - low).mean()),
         "calibration_error": regression_calibration_error(pit),
-        "noise": float(predictive.component_distribution.scale.mean()),
-        "spread": float(predictive.component_distribution.loc.std(-1, correction=0).mean()),
+        "noise": float(predictive.parts.scale.mean()),
+        "spread": float(predictive.parts.loc.std(-1, correction=0).mean()),
     }
     return found | {"nll": -found["log_likelihood"]}
 
@@ -140,8 +141,9 @@ class Problem:
 
     def predictive(self, w: Float[Tensor, "n d"]) -> NormalMixture:
         """Of the test targets, in their own unit, in float64."""
-        found = self.posterior.predictive(w, self.inputs).component_distribution
-        means, scales = (part.mT.double().cpu() for part in (found.loc, found.scale))
+        found = self.posterior.predictive(w, self.inputs)
+        assert isinstance(found, NormalMixture)
+        means, scales = (part.mT.double().cpu() for part in (found.parts.loc, found.parts.scale))
         return NormalMixture(means, scales).rescaled(self.shift, self.factor)
 
     def outcome(self, w: Float[Tensor, "n d"]) -> tuple[dict[str, float], dict[str, Tensor]]:
@@ -190,6 +192,7 @@ def _run_hmc(
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target = problem.posterior
     start = build_sampler({"kind": "particles", "num": config["chains"]}, target.dim, target.prior.scale, rng)
+    assert isinstance(start, Particles)
     settings = config["start"] | {"history_every": config["start"]["steps"]}
     train(start, target, build_objective({"kind": "likelihood"}), settings, context, rng, lambda step, sampler: {})
     result = hmc(
@@ -212,7 +215,8 @@ def _run_hmc(
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """One split of every set; the names of metrics and arrays begin with the set's."""
-    metrics, arrays = {}, {}
+    metrics: dict[str, float] = {}
+    arrays: dict[str, Tensor] = {}
     context = replace(context, checkpoint=None)  # a set takes seconds, and the next must not go on from its checkpoint
     for name in config["sets"]:
         problem = Problem(name, config, context)
@@ -243,9 +247,9 @@ def _scores() -> tuple[Score, ...]:
 
     Where both have a set, the second is for SVGD alone: its other methods are not ours.
     """
-    found = []
+    found: list[Score] = []
     for name in SETS:
-        tables = [
+        tables: list[tuple] = [
             (f"livi/table1/{name}", f"livi/table1/{name}", "test_log_likelihood", "log_likelihood", "higher", None)
         ]
         fpovi = (f"fpovi/table4/{name}", f"fpovi/table5/{name}", "test_nll", "nll", "lower")
@@ -254,7 +258,7 @@ def _scores() -> tuple[Score, ...]:
         elif name != "energy":
             tables.append((*fpovi, ("svgd",)))
         for errors, densities, metric, key, better, methods in tables:
-            where = {"setting": "best", "methods": methods, "profiles": ("paper",)}
+            where: dict[str, Any] = {"setting": "best", "methods": methods, "profiles": ("paper",)}
             found.append(Score(errors, "test_rmse", "lower", f"{name}_rmse", **where))
             found.append(Score(densities, metric, better, f"{name}_{key}", **where))
     return tuple(found)

@@ -24,8 +24,14 @@ class NormalMixture(MixtureSameFamily):
     """
 
     def __init__(self, means: Float[Tensor, "n b"], scales: Float[Tensor, "n b"] | float) -> None:
-        means, scales = torch.broadcast_tensors(means, torch.as_tensor(scales, dtype=means.dtype, device=means.device))
-        super().__init__(Categorical(logits=torch.zeros_like(means.mT)), Normal(means.mT, scales.mT))
+        means, sds = torch.broadcast_tensors(means, torch.as_tensor(scales, dtype=means.dtype, device=means.device))
+        super().__init__(Categorical(logits=torch.zeros_like(means.mT)), Normal(means.mT, sds.mT))
+
+    @property
+    def parts(self) -> Normal:
+        """The ``n`` components at each input: means ``loc`` and standard deviations ``scale``, both ``(b, n)``."""
+        assert isinstance(self.component_distribution, Normal)
+        return self.component_distribution
 
     def icdf(self, value: Float[Tensor, "*l 1"] | float) -> Float[Tensor, "*l b"]:
         """Quantiles at the levels ``value``, which broadcasts against ``(b,)``, by bisection.
@@ -33,8 +39,8 @@ class NormalMixture(MixtureSameFamily):
         A mixture's quantile lies between the smallest and the largest of its components' quantiles.
         """
         level = torch.as_tensor(value, dtype=self.mean.dtype, device=self.mean.device)
-        parts = self.component_distribution.icdf(level[..., None])
-        low, high = parts.amin(-1), parts.amax(-1)
+        quantiles = self.parts.icdf(level[..., None])
+        low, high = quantiles.amin(-1), quantiles.amax(-1)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             below = self.cdf(middle) < level
@@ -47,8 +53,7 @@ class NormalMixture(MixtureSameFamily):
 
     def rescaled(self, shift: float, factor: float) -> NormalMixture:
         """The distribution of ``shift + factor y``, such as y in its own unit where targets were standardised."""
-        parts = self.component_distribution
-        return NormalMixture(shift + factor * parts.loc.mT, factor * parts.scale.mT)
+        return NormalMixture(shift + factor * self.parts.loc.mT, factor * self.parts.scale.mT)
 
 
 class LearnedNoise(nn.Module):
