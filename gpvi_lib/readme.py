@@ -30,7 +30,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Figure 1",
         "notebooks/10-one-dimensional-regression",
-        ("one-dimensional-regression", "one-dimensional-regression-reference"),
+        ("one-dimensional-regression", "one-dimensional-regression-reference", "one-dimensional-regression-controls"),
     ),
     ("Table 1, section 4.1", "notebooks/11-gaussian-density", ("gaussian-density-variants",)),
     (
@@ -45,6 +45,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("classification-4", "classification-2", "classification-reference", "classification-controls"),
     ),
     ("Table 3, section 4.4", "notebooks/15-open-category", ("open-category-digits", "open-category-prior")),
+    ("beyond the paper: regression on UCI sets", "", ("uci-regression",)),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
 """Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.

@@ -11,7 +11,7 @@ from gpvi_lib.paths import repository
 
 RESULTS = repository() / "results"
 RECORDS = sorted((RESULTS / "paper").glob("*/*.json"))
-NAME = re.compile(r"(?P<method>\w+)-seed(?P<seed>\d+)")
+NAME = re.compile(r"(?P<method>[\w.]+)-seed(?P<seed>\d+)")
 
 
 @pytest.fixture(autouse=True)
