@@ -86,7 +86,11 @@ def run(
     from gpvi_lib import executors, records
     from gpvi_lib.experiments import get_experiment
 
-    chosen = [get_experiment(name) for name in experiment] if experiment else _without_missing_data()
+    chosen = (
+        [get_experiment(name) for name in experiment]
+        if experiment
+        else _without_missing_data(get_profile(profile).name)
+    )
     if (method or seed) and len(chosen) != 1:
         raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
     end = None if budget is None else time.monotonic() + 60 * budget
@@ -106,18 +110,20 @@ def run(
         raise SweepError("; ".join(failed))
 
 
-def _without_missing_data() -> list[Experiment]:
-    """All experiments but those whose data set is not here, each of which is named."""
+def _without_missing_data(profile: str) -> list[Experiment]:
+    """All experiments but those whose data are not here, each of which is named."""
     from gpvi_lib import data as datasets
     from gpvi_lib.experiments import EXPERIMENTS
 
     found = []
     for experiment in EXPERIMENTS.values():
-        needed = experiment.data_set
-        if needed is None or datasets.available(needed):
-            found.append(experiment)
+        missing = " ".join(name for name in experiment.data_sets(profile) if not datasets.available(name))
+        if missing:
+            print(
+                f"{experiment.name} is left out: get its data with python -m gpvi_lib data {missing}", file=sys.stderr
+            )
         else:
-            print(f"{experiment.name} is left out: get its data with python -m gpvi_lib data {needed}", file=sys.stderr)
+            found.append(experiment)
     return found
 
 

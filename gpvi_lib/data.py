@@ -146,10 +146,15 @@ def _cifar10_files(root: Path) -> dict[Path, str]:
 
 
 def available(name: str, root: Path | None = None) -> bool:
-    """Whether all files of ``mnist`` or ``cifar10`` are where its loader looks for them."""
+    """Whether all files of a data set that :func:`download` knows are where its loader looks for them."""
     root = data_root() if root is None else root
-    files = {"mnist": [root / "MNIST" / "raw" / file for file in MNIST_FILES]}
-    return all(path.exists() for path in (files["mnist"] if name == "mnist" else _cifar10_files(root)))
+    if name == "mnist":
+        files = [root / "MNIST" / "raw" / file for file in MNIST_FILES]
+    elif name == "cifar10":
+        files = list(_cifar10_files(root))
+    else:
+        files = [root / "UCI_Datasets" / path for path in _uci_files(name)]
+    return all(path.exists() for path in files)
 
 
 def _check_file(path: Path, digest: str, name: str, algorithm: str = "sha256") -> None:
@@ -283,12 +288,17 @@ def _uci_registry() -> dict[str, str]:
     return dict(line.split() for line in text.splitlines())
 
 
+def _uci_files(name: str) -> dict[str, str]:
+    """The part of the registry that is one set's."""
+    return {path: digest for path, digest in _uci_registry().items() if path.startswith(f"{UCI_FOLDERS[name]}/")}
+
+
 def _download_uci(name: str, root: Path) -> None:
     import pooch
     from tqdm import tqdm
 
     pooch.get_logger().setLevel("WARNING")  # a bar says enough of 43 small files
-    registry = {path: digest for path, digest in _uci_registry().items() if path.startswith(f"{UCI_FOLDERS[name]}/")}
+    registry = _uci_files(name)
     publisher = pooch.create(path=root / "UCI_Datasets", base_url=UCI_URL, registry=registry, retry_if_failed=2)
     try:
         for path in tqdm(registry, desc=name, unit="file"):

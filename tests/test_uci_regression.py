@@ -91,3 +91,14 @@ def test_scores_name_rows_of_the_papers():
     scores = {(score.item, score.metric, score.better) for score in uci.EXPERIMENT.scores}
     assert scores <= published
     assert all(score.profiles == ("paper",) for score in uci.EXPERIMENT.scores)
+
+
+def test_only_the_published_size_needs_a_download(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPVI_DATA", str(tmp_path))
+    needed = uci.EXPERIMENT.data_sets
+    assert (needed("smoke"), needed("quick"), needed("paper")) == ((), (), ("boston", "concrete", "energy", "yacht"))
+    assert not any(data.available(name) for name in needed("paper"))
+    for path in data._uci_files("yacht"):
+        (tmp_path / "UCI_Datasets" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "UCI_Datasets" / path).touch()
+    assert [name for name in needed("paper") if data.available(name)] == ["yacht"]

@@ -80,6 +80,11 @@ def no_deviations(method: str, profile: str) -> str:
     return ""
 
 
+def no_data_sets(profile: str) -> tuple[str, ...]:
+    """The default of `Experiment.data_sets`: nothing but what is installed."""
+    return ()
+
+
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """One table or figure of the paper as code.
@@ -97,7 +102,7 @@ class Experiment:
         deviations: (method, profile name) -> what differs from the paper, "" if nothing does.
         rows: method -> (published method, setting) where that is not (method, the score's setting), such as
             "gpvi_best" -> ("gpvi", "best").
-        data_set: the data set that has to be there, as `python -m gpvi_lib data` names it; None if none has.
+        data_sets: profile name -> the data sets that have to be there, as `python -m gpvi_lib data` names them.
     """
 
     name: str
@@ -109,7 +114,7 @@ class Experiment:
     scores: tuple[Score, ...] = ()
     deviations: Callable[[str, str], str] = no_deviations
     rows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    data_set: str | None = None
+    data_sets: Callable[[str], tuple[str, ...]] = no_data_sets
 
     def check_method(self, method: str) -> None:
         """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""

@@ -460,7 +460,7 @@ def seeds(profile: str) -> tuple[int, ...]:
     return tuple(range(SIZES[profile]["seeds"]))
 
 
-def _evenly(x: Tensor, number: int) -> Tensor:
+def evenly(x: Tensor, number: int) -> Tensor:
     """``number`` of the rows, evenly spaced; all if there are fewer."""
     return x[torch.linspace(0, len(x) - 1, min(number, len(x))).round().long()]
 
@@ -475,7 +475,7 @@ def _outcome(
 ) -> Outcome:
     """Scores of ``config["samples"]`` draws, and of all of them where there are more (suffix ``_many``)."""
     reference = read_reference("nuts", config["reference_profile"])
-    w = _evenly(draws, config["samples"])
+    w = evenly(draws, config["samples"])
     found = function_scores(functions(target, w), reference) | fresh_log_likelihood(target, w, config["data_seed"])
     if len(draws) > len(w):
         many = function_scores(functions(target, draws), reference)
@@ -500,12 +500,12 @@ def _run_hmc(config: dict, context: RunContext, rng: torch.Generator) -> Outcome
         progress=context.progress,
     )
     draws = result.samples if inner is None else torch.stack([inner.complete(u, rng) for u in result.samples])
-    metrics, arrays = _chain_diagnostics(torch.stack([functions(target, chain) for chain in draws.transpose(0, 1)]))
+    metrics, arrays = chain_diagnostics(torch.stack([functions(target, chain) for chain in draws.transpose(0, 1)]))
     metrics["acceptance"] = float(result.acceptance.mean())
-    return _outcome(config, target, _evenly(draws.flatten(0, 1), config["many"]), metrics, arrays, None)
+    return _outcome(config, target, evenly(draws.flatten(0, 1), config["many"]), metrics, arrays, None)
 
 
-def _chain_diagnostics(chains: Float[Tensor, "c n g"]) -> tuple[dict[str, float], dict[str, Tensor]]:
+def chain_diagnostics(chains: Float[Tensor, "c n g"]) -> tuple[dict[str, float], dict[str, Tensor]]:
     """R-hat and effective sample size on the grid, and each chain's own mean and sd."""
     with np.errstate(divide="ignore", invalid="ignore"):  # a chain that never moved has no variance
         found = diagnostics(chains.cpu())

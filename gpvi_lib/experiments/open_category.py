@@ -157,6 +157,11 @@ def seeds(dataset: str, profile: str) -> tuple[int, ...]:
     return tuple(range(SIZES[dataset]["seeds"][profile]))
 
 
+def data_sets(dataset: str, profile: str) -> tuple[str, ...]:
+    """What has to be downloaded, at every profile."""
+    return (dataset,)
+
+
 PRIOR_SCALES = (1, 2, 4, 8, 16, 32, 64)
 PRIOR_CANDIDATES = {
     f"{method}_prior_{scale}": (method, scale) for method in ("svgd", "gpvi_exact_density") for scale in PRIOR_SCALES
@@ -339,7 +344,7 @@ def _of_images(dataset: str, title: str, item: str) -> tuple[Experiment, Experim
         "run": run,
         "deviations": partial(image_deviations, dataset),
         "rows": ROWS,
-        "data_set": dataset,
+        "data_sets": partial(data_sets, dataset),
     }
     clean = Score(item=item, metric="clean_accuracy_percent", better="higher", key="accuracy_percent")
     return (

@@ -27,7 +27,7 @@ from ..samplers import Particles, Sampler
 from ..targets import LearnedNoise, NormalLikelihood, NormalMixture, Posterior
 from .base import Experiment, Outcome, RunContext, Score
 from .build import build_objective, build_sampler, train
-from .one_dimensional_regression import _chain_diagnostics, _evenly, density_scores
+from .one_dimensional_regression import chain_diagnostics, density_scores, evenly
 
 HIDDEN = 50
 NOISE_MEDIAN = 0.3
@@ -99,6 +99,11 @@ def config(method: str, profile: str) -> dict:
 def seeds(profile: str) -> tuple[int, ...]:
     """The splits."""
     return tuple(range(SIZES[profile]["seeds"]))
+
+
+def data_sets(profile: str) -> tuple[str, ...]:
+    """Those of the profile that have to be downloaded."""
+    return tuple(name for name in SIZES[profile]["sets"] if name not in EMBEDDED)
 
 
 def posterior(
@@ -207,9 +212,9 @@ def _run_hmc(
         progress=context.progress,
     )
     draws = target.prior.scale * result.samples
-    metrics, arrays = problem.outcome(_evenly(draws.flatten(0, 1), config["samples"]))
+    metrics, arrays = problem.outcome(evenly(draws.flatten(0, 1), config["samples"]))
     means = torch.stack([problem.posterior.network(w, problem.inputs)[..., 0].detach() for w in draws.transpose(0, 1)])
-    diagnosed, _ = _chain_diagnostics(means)
+    diagnosed, _ = chain_diagnostics(means)
     return metrics | diagnosed | {"acceptance": float(result.acceptance.mean())}, arrays
 
 
@@ -273,4 +278,5 @@ EXPERIMENT = Experiment(
     run=run,
     scores=_scores(),
     deviations=deviations,
+    data_sets=data_sets,
 )
