@@ -89,7 +89,7 @@ def run(
     chosen = (
         [get_experiment(name) for name in experiment]
         if experiment
-        else _without_missing_data(get_profile(profile).name)
+        else _that_can_run(get_profile(profile).name, device)
     )
     if (method or seed) and len(chosen) != 1:
         raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
@@ -110,10 +110,11 @@ def run(
         raise SweepError("; ".join(failed))
 
 
-def _without_missing_data(profile: str) -> list[Experiment]:
-    """All experiments but those whose data are not here, each of which is named."""
+def _that_can_run(profile: str, device: str) -> list[Experiment]:
+    """All experiments but those whose data are not here, or that would take days here; each of those is named."""
     from gpvi_lib import data as datasets
     from gpvi_lib.experiments import EXPERIMENTS
+    from gpvi_lib.provenance import as_device
 
     found = []
     for experiment in EXPERIMENTS.values():
@@ -122,6 +123,8 @@ def _without_missing_data(profile: str) -> list[Experiment]:
             print(
                 f"{experiment.name} is left out: get its data with python -m gpvi_lib data {missing}", file=sys.stderr
             )
+        elif experiment.needs_gpu and profile == "paper" and as_device(device).type == "cpu":
+            print(f"{experiment.name} is left out: it is for a GPU; name it to run it here", file=sys.stderr)
         else:
             found.append(experiment)
     return found

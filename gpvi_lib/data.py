@@ -117,6 +117,18 @@ def mnist(root: Path | None = None) -> ImageData:
     return ImageData(train.data, train.targets, test.data, test.targets)
 
 
+def mnist_validation(root: Path | None = None) -> ImageData:
+    """The training images of :func:`mnist` alone, the last 10,000 as test: for choices that must not see a test image.
+
+    Raises:
+        DataMissing: as :func:`mnist`.
+    """
+    data = mnist(root)
+    train, test = data.train.split((50_000, 10_000))
+    train_labels, test_labels = data.train_labels.split((50_000, 10_000))
+    return ImageData(train, train_labels, test, test_labels)
+
+
 def cifar10(root: Path | None = None) -> ImageData:
     """The official CIFAR-10, read by torchvision from ``root / "cifar-10-batches-py"``.
 
@@ -167,11 +179,17 @@ def _check_file(path: Path, digest: str, name: str, algorithm: str = "sha256") -
         raise DataMissing(f"{path} is truncated or altered ({algorithm} {found[:12]}…): delete it and {remedy}")
 
 
-LOADERS = {"digits": digits, "digits-validation": digits_validation, "mnist": mnist, "cifar10": cifar10}
+LOADERS = {
+    "digits": digits,
+    "digits-validation": digits_validation,
+    "mnist": mnist,
+    "mnist-validation": mnist_validation,
+    "cifar10": cifar10,
+}
 
 
 def load(name: str) -> ImageData:
-    """The data set of that name: ``digits``, ``digits-validation``, ``mnist`` or ``cifar10``."""
+    """The data set of that name in :data:`LOADERS`."""
     if name not in LOADERS:
         raise UnknownName.among("data set", name, LOADERS)
     return LOADERS[name]()

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 
 class FlatModule:
@@ -34,6 +35,7 @@ class FlatModule:
                 f"batch norm is not supported ({', '.join(norms)}): it ties the data of a minibatch to each other; "
                 "use GroupNorm or LayerNorm, or leave it out"
             )
+        self._convolves = any(isinstance(part, _ConvNd) for part in module.modules())
         self._module = copy.deepcopy(module).eval()  # on its device: moved to "meta", tied weights would come apart
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trained:
@@ -60,12 +62,18 @@ class FlatModule:
         }
 
     def __call__(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "n b ..."]:
-        """Outputs of all ``n`` networks on the same inputs, in one batched call."""
+        """Outputs of all ``n`` networks on the same inputs: in one batched call, or one by one where that is faster.
+
+        It is for convolutions on a CPU, where the grouped convolution of a batched call takes twice as long
+        (`docs/performance.md`).
+        """
         constants = self._constants_like(w)
 
         def one(parameters: dict[str, Tensor]) -> Tensor:
             return functional_call(self._module, parameters | constants, (inputs,))
 
+        if self._convolves and w.device.type == "cpu" and len(w):
+            return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
         return vmap(one)(self.unflatten(w))
 
     def fan_in_scale(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, " d"]:

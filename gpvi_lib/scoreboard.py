@@ -165,17 +165,23 @@ def _row(paper: Published, setting: str, ours: Ours | None, profile: Profile) ->
 
 
 def _collect(profile: Profile) -> dict[RowKey, Ours]:
-    """Our number for each row that the records fill, in the order of experiments, scores and methods."""
+    """Our number for each row that the records fill, in the order of experiments, scores and methods.
+
+    Of two experiments that fill a row, one has to say that it does so `instead_of` the other.
+    """
     ours: dict[RowKey, Ours] = {}
+    filled_by: dict[RowKey, Experiment] = {}
     for experiment in EXPERIMENTS.values():
         board = records.frame(experiment, profile, missing="skip")
         for score in experiment.scores if len(board) else ():
             if score.profiles is not None and profile.name not in score.profiles:
                 continue
             for key, number in _scored(experiment, score, board, profile).items():
-                if key in ours:
+                other = filled_by.get(key)
+                if other is None or experiment.instead_of == other.name:
+                    ours[key], filled_by[key] = number, experiment
+                elif other.instead_of != experiment.name:
                     raise GPVIError(f"two scores fill the row {' '.join(key)}; one is in {experiment.name}")
-                ours[key] = number
     return ours
 
 

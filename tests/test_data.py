@@ -282,6 +282,10 @@ def test_the_real_mnist():
     assert torch.bincount(images.test_labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     split = data.open_category(images)
     assert (len(split.inputs), len(split.test_inputs), len(split.unknown_inputs)) == (36_017, 6_031, 3_969)
+    held_out = data.load("mnist-validation")
+    assert torch.equal(torch.cat([held_out.train, held_out.test]), images.train)  # no test image
+    assert torch.equal(torch.cat([held_out.train_labels, held_out.test_labels]), images.train_labels)
+    assert len(held_out.test) == 10_000
 
 
 def test_the_real_cifar10():

@@ -169,6 +169,20 @@ def test_a_score_cannot_name_a_method_that_is_not_there(monkeypatch):
         scoreboard.build()
 
 
+@pytest.mark.parametrize("longer_first", [True, False])
+def test_an_experiment_can_take_over_the_rows_of_another(registry, longer_first):
+    """Where it has records: the other's rows stay where it has none."""
+    registry.clear()
+    longer = replace(TOY, name="longer", instead_of="toy")
+    for experiment in (longer, TOY) if longer_first else (TOY, longer):
+        registry[experiment.name] = experiment
+    records.sweep(TOY, "paper", methods=["svgd", "gpvi"], progress=False)
+    records.run_or_load(longer, "svgd", 0, "paper")
+    board = scoreboard.build()
+    ran = board[(board["item"] == "gpvi/table2") & (board["n_seeds"] > 0)]
+    assert dict(zip(ran["method"], ran["n_seeds"], strict=True)) == {"svgd": 1, "gpvi": 3}
+
+
 def test_profiles_do_not_mix():
     records.sweep(TOY, "quick", progress=False)
     assert (scoreboard.build("paper")["n_seeds"] == 0).all()

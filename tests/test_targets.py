@@ -12,6 +12,7 @@ from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.targets import (
     BayesianLinearRegression,
     ClassificationPosterior,
+    FlatPrior,
     Gaussian,
     NormalPrior,
     ScaleMixturePrior,
@@ -138,6 +139,12 @@ def test_priors_are_normalised(prior):
     )
     x = torch.arange(-12 * wide, 12 * wide, narrow / 12, dtype=torch.float64)
     assert float(prior.log_prob(x[:, None]).exp().sum()) * narrow / 12 == pytest.approx(1, abs=1e-9)
+
+
+def test_a_flat_prior_leaves_the_likelihood_alone(normal):
+    x = normal(5, 3).requires_grad_()
+    value = FlatPrior().log_prob(x)
+    assert value.shape == (5,) and value.dtype == x.dtype and not bool(value.any())
 
 
 def test_scale_mixture_is_a_product_over_coordinates(normal):

@@ -103,6 +103,8 @@ class Experiment:
         rows: method -> (published method, setting) where that is not (method, the score's setting), such as
             "gpvi_best" -> ("gpvi", "best").
         data_sets: profile name -> the data sets that have to be there, as `python -m gpvi_lib data` names them.
+        needs_gpu: whether its runs take days on a CPU, so that a run of all experiments leaves it out there.
+        instead_of: an experiment whose rows of the scoreboard it takes over where it has records, "" for none.
     """
 
     name: str
@@ -115,6 +117,8 @@ class Experiment:
     deviations: Callable[[str, str], str] = no_deviations
     rows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     data_sets: Callable[[str], tuple[str, ...]] = no_data_sets
+    needs_gpu: bool = False
+    instead_of: str = ""
 
     def check_method(self, method: str) -> None:
         """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -19,7 +20,7 @@ from ..data import ALL_CLASSES, KNOWN_CLASSES, OpenCategory, load, open_category
 from ..metrics import accuracy, open_category_metrics, predictive, predictive_entropy, predictive_variance
 from ..networks import FlatModule, cifar_cnn, lenet5, mlp
 from ..samplers import Generator, Particles, Sampler
-from ..targets import ClassificationPosterior, NormalPrior, ScaleMixturePrior
+from ..targets import ClassificationPosterior, FlatPrior, NormalPrior, ScaleMixturePrior
 from .base import Experiment, Outcome, RunContext, Score
 from .build import build_objective, build_sampler, train
 from .overhead import GENERATORS
@@ -34,6 +35,9 @@ SHOWN = 8
 """Outliers kept as images at each end of the certainty scale."""
 AT_ONCE = 5_000
 """Networks times images in one batched call, which bounds the memory of an evaluation."""
+
+PRINTED_LR = 1e-5
+"""Of every network, in Tables 9 and 10."""
 
 SIZES: dict[str, dict] = {
     "digits": {
@@ -54,9 +58,11 @@ SIZES: dict[str, dict] = {
         "helper": 512,
         "prior_scale": 1.0,
         "epoch": {6: 720, 10: 1_200},
-        "epochs": 3,
-        "published_epochs": 100,
+        "epochs": {"short": 3, "published": 100},
         "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-4},
+        "printed_lr": PRINTED_LR,
+        "noise_scale_lr": 1e-3,
+        "more": {"samples": [10, 100, 1_000], "images": 1_000},
         "seeds": {"smoke": 1, "quick": 1, "paper": 3},
     },
     "cifar10": {
@@ -66,14 +72,14 @@ SIZES: dict[str, dict] = {
         "helper": 512,
         "prior_scale": 1.0,
         "epoch": {6: 600, 10: 1_000},
-        "epochs": 2,
-        "published_epochs": 200,
+        "epochs": {"short": 2, "published": 200},
         "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-4},
+        "printed_lr": PRINTED_LR,
+        "noise_scale_lr": 1e-3,
+        "more": {"samples": [10, 100], "images": 1_000},
         "seeds": {"smoke": 1, "quick": 1, "paper": 3},
     },
 }
-MORE_SAMPLES = (100, 1_000)
-"""Networks drawn after training, beside the ten of the tables, where the sampler can draw any number."""
 
 
 def _methods(size: dict) -> dict[str, dict]:
@@ -109,11 +115,15 @@ def _methods(size: dict) -> dict[str, dict]:
             "prior": "scale_mixture" if name == "mf_vi" else "normal",
             "lr": size["lr"][sampler["kind"]],
         }
+        | ({"noise_scale_lr": size["noise_scale_lr"]} if sampler is ours and "noise_scale_lr" in size else {})
+        | ({"lr": size["printed_lr"]} if name == "gpvi" and "printed_lr" in size else {})
         for name, (sampler, objective) in specs.items()
     }
 
 
 METHODS = tuple(_methods(SIZES["digits"]))
+EVALUATED_EVERY = {"short": 1, "published": 20}
+"""Half epochs from one evaluation to the next."""
 
 
 def digits_config(method: str, profile: str) -> dict:
@@ -133,20 +143,25 @@ def digits_config(method: str, profile: str) -> dict:
     }
 
 
-def image_config(dataset: str, known: Sequence[int], method: str, profile: str) -> dict:
-    """Everything but the seed, for MNIST and CIFAR-10; evaluated once an epoch at ``paper``."""
+def image_config(dataset: str, known: Sequence[int], length: str, method: str, profile: str) -> dict:
+    """Everything but the seed, for MNIST and CIFAR-10.
+
+    ``length`` is ``"short"``, or ``"published"``: the paper's number of epochs, and its learning rate for all methods.
+    """
     size = SIZES[dataset]
+    if length == "published":
+        size = size | {"lr": dict.fromkeys(size["lr"], PRINTED_LR)}
     epoch = size["epoch"][len(known)]
-    steps = {"smoke": 2, "quick": 40, "paper": size["epochs"] * epoch}[profile]
+    steps = {"smoke": 2, "quick": 40, "paper": size["epochs"][length] * epoch}[profile]
     return {
         "dataset": dataset,
         "network": size["network"],
         "known_classes": list(known),
         "batch_size": BATCH_SIZE,
         "evaluation_samples": SAMPLES,
-        "more_samples": list(MORE_SAMPLES) if profile == "paper" and len(known) < 10 else [],
+        "more": size["more"] if profile == "paper" and len(known) < 10 else None,
         "steps": steps,
-        "history_every": epoch if profile == "paper" else steps,
+        "history_every": EVALUATED_EVERY[length] * epoch // 2 if profile == "paper" else steps,
         "prior_scale": size["prior_scale"],
         **_methods(size)[method],
     }
@@ -180,11 +195,60 @@ def prior_config(method: str, profile: str) -> dict:
     return digits_config(trained, profile) | {"dataset": "digits-validation", "prior_scale": float(scale)}
 
 
+FIXED_NOISE_SCALES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def _settings() -> dict[str, dict]:
+    """What each setting of GPVI on MNIST changes in the configuration of a row of Table 3.
+
+    ``lambda_...``: the functional gradient, exact inverse, printed learning rate, one fixed λ. ``authors``: that of
+    the authors' later public code, one trained λ from 0.1, ten times the learning rate and no prior. The others are
+    ours, at that learning rate and at the printed one.
+    """
+    methods = _methods(SIZES["mnist"])
+    best, density = methods["gpvi_best"], methods["gpvi_exact_density"]
+    fixed = methods["gpvi"] | {"objective": best["objective"]}
+    one = fixed["sampler"] | {"noise_scale": 0.1, "train_noise_scale": True}
+    settings = {
+        f"lambda_{value:g}": fixed | {"sampler": fixed["sampler"] | {"noise_scale": value}}
+        for value in FIXED_NOISE_SCALES
+    }
+    slower = {"lr": PRINTED_LR}
+    return settings | {
+        "authors": best | {"sampler": one, "prior": "flat"},
+        "best": best,
+        "best_slower": best | slower,
+        "exact_density": density,
+        "exact_density_slower": density | slower,
+    }
+
+
+def settings_seeds(profile: str) -> tuple[int, ...]:
+    """None of the seeds of the tables."""
+    return (100,)
+
+
+def settings_config(method: str, profile: str) -> dict:
+    """Everything but the seed: one epoch of :func:`~gpvi_lib.data.mnist_validation`, and no test image."""
+    config = image_config("mnist", KNOWN_CLASSES, "short", "gpvi_best", profile)
+    if profile == "paper":
+        config |= {"steps": 600, "history_every": 300, "more": {"samples": [], "images": 1_000}}
+    return config | {"dataset": "mnist-validation"} | _settings()[method]
+
+
+PRIORS = {
+    "normal": lambda scale: NormalPrior(scale),
+    "scale_mixture": lambda scale: ScaleMixturePrior(),
+    "flat": lambda scale: FlatPrior(),
+}
+"""By name, given the scale of the normal one."""
+
+
 def posterior(config: dict, data: OpenCategory) -> ClassificationPosterior:
     """The posterior over the network's weights; the normal prior is ``N(0, prior_scale^2 / fan-in)``."""
     network = FlatModule(NETWORKS[config["network"]](len(config["known_classes"])))
     scale = network.fan_in_scale().to(data.inputs.device)
-    prior = ScaleMixturePrior() if config["prior"] == "scale_mixture" else NormalPrior(config["prior_scale"] * scale)
+    prior = PRIORS[config["prior"]](config["prior_scale"] * scale)
     return ClassificationPosterior(network, data.inputs, data.labels, prior)
 
 
@@ -268,16 +332,42 @@ def _arrays(data: OpenCategory, known: Tensor, unknown: Tensor) -> dict[str, Ten
     return {name: value.cpu().contiguous() for name, value in arrays.items()}
 
 
+def _subset(data: OpenCategory, images: int) -> OpenCategory:
+    """So many test images of known and as many of unknown classes, at even distances."""
+    known, unknown = (
+        torch.linspace(0, len(part) - 1, min(images, len(part))).long()
+        for part in (data.test_labels, data.unknown_labels)
+    )
+    return replace(
+        data,
+        test_inputs=data.test_inputs[known],
+        test_labels=data.test_labels[known],
+        unknown_inputs=data.unknown_inputs[unknown],
+        unknown_images=data.unknown_images[unknown],
+        unknown_labels=data.unknown_labels[unknown],
+    )
+
+
+@torch.no_grad()
 def _of_a_generator(
-    config: dict, target: ClassificationPosterior, data: OpenCategory, sampler: Sampler
+    more: dict | None, target: ClassificationPosterior, data: OpenCategory, sampler: Sampler
 ) -> dict[str, float]:
-    """What only a sampler of any number of networks has: the measures with more of them, and where they differ."""
+    """What only a sampler of any number of networks has: the measures with more of them, and where they differ.
+
+    Measures of ``n`` networks on the subset of test images end in ``_n_networks``.
+    """
     found: dict[str, float] = {}
-    for samples in config.get("more_samples", ()) if not isinstance(sampler, Particles) else ():
-        more = measures(target, data, sampler, samples)[0]
-        found |= {f"{name}_{samples}": value for name, value in more.items()}
-    if isinstance(sampler, Generator) and "more_samples" in config and len(data.unknown_labels):
-        found |= spreads(target, data.unknown_inputs[:1_000], sampler, config["evaluation_samples"])
+    if more is None or isinstance(sampler, Particles):
+        return found
+    some = _subset(data, more["images"])
+    for samples in more["samples"]:
+        measured = measures(target, some, sampler, samples)[0]
+        found |= {f"{name}_{samples}_networks": value for name, value in measured.items()}
+    if isinstance(sampler, Generator):
+        found |= spreads(target, some.unknown_inputs, sampler, SAMPLES)
+    if isinstance(sampler, Generator) and sampler.noise_scale is not None:
+        unit = target.network.fan_in_scale().to(data.inputs.device)
+        found["noise_scale_over_fan_in_scale"] = float((sampler.noise_scale / unit).mean())
     return found
 
 
@@ -297,16 +387,22 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     arrays = _arrays(data, known, unknown) if len(data.unknown_labels) else {}
     for key in {"accuracy_percent", "auroc", "ece"} & metrics.keys() | {"step"}:
         arrays[f"history_{key}"] = torch.tensor([row[key] for row in result.history])
-    metrics |= {"num_weights": float(target.dim)} | _of_a_generator(config, target, data, sampler)
+    metrics |= {"num_weights": float(target.dim)} | _of_a_generator(config.get("more"), target, data, sampler)
     return Outcome(metrics, arrays, result.seconds)
 
 
-def image_deviations(dataset: str, method: str, profile: str) -> str:
+def image_deviations(dataset: str, length: str, method: str, profile: str) -> str:
     """What differs from the paper's runs on MNIST and CIFAR-10."""
-    size = SIZES[dataset]
-    length = f"{size['epochs']} of {size['published_epochs']} epochs" if profile == "paper" else f"{profile} size"
-    lr = _methods(size)[method]["lr"]
-    return f"{length}, learning rate {lr:g}, prior N(0, {size['prior_scale'] ** 2:g}/fan-in)"
+    config = image_config(dataset, KNOWN_CLASSES, length, method, profile)
+    parts = [f"prior N(0, {config['prior_scale'] ** 2:g}/fan-in)"] if config["prior"] == "normal" else []
+    if config["lr"] != PRINTED_LR:
+        parts.insert(0, f"learning rate {config['lr']:g}")
+    if length == "short" or profile != "paper":
+        epochs = SIZES[dataset]["epochs"]
+        parts.insert(
+            0, f"{epochs['short']} of {epochs['published']} epochs" if profile == "paper" else f"{profile} size"
+        )
+    return ", ".join(parts)
 
 
 def digits_deviations(method: str, profile: str) -> str:
@@ -336,37 +432,43 @@ DIGITS = Experiment(
 )
 
 
-def _of_images(dataset: str, title: str, item: str) -> tuple[Experiment, Experiment]:
+def _of_images(dataset: str, length: str, title: str, item: str) -> tuple[Experiment, Experiment]:
     """The open-category experiment on a data set, and supervised learning of all its classes."""
-    shared: dict = {
-        "methods": METHODS,
-        "seeds": partial(seeds, dataset),
-        "run": run,
-        "deviations": partial(image_deviations, dataset),
-        "rows": ROWS,
-        "data_sets": partial(data_sets, dataset),
-    }
     clean = Score(item=item, metric="clean_accuracy_percent", better="higher", key="accuracy_percent")
+    published = length == "published"
+
+    def experiment(suffix: str, task: str, known: Sequence[int], scores: tuple[Score, ...]) -> Experiment:
+        short = f"open-category-{dataset}{suffix}"
+        return Experiment(
+            name=f"{short}-published" if published else short,
+            title=f"{title}: {task}",
+            methods=METHODS,
+            config=partial(image_config, dataset, known, length),
+            seeds=partial(seeds, dataset),
+            run=run,
+            scores=scores,
+            deviations=partial(image_deviations, dataset, length),
+            rows=ROWS,
+            data_sets=partial(data_sets, dataset),
+            needs_gpu=published,
+            instead_of=short if published else "",
+        )
+
     return (
-        Experiment(
-            name=f"open-category-{dataset}",
-            title=f"{title}: classes 0-5 known, 6-9 unknown",
-            config=partial(image_config, dataset, KNOWN_CLASSES),
-            scores=_scores(item),
-            **shared,
-        ),
-        Experiment(
-            name=f"open-category-{dataset}-clean",
-            title=f"{title}: all ten classes",
-            config=partial(image_config, dataset, ALL_CLASSES),
-            scores=(clean,),
-            **shared,
-        ),
+        experiment("", "classes 0-5 known, 6-9 unknown", KNOWN_CLASSES, _scores(item)),
+        experiment("-clean", "all ten classes", ALL_CLASSES, (clean,)),
     )
 
 
-MNIST, MNIST_CLEAN = _of_images("mnist", "Table 3: MNIST with LeNet-5", "gpvi/table3/mnist")
-CIFAR10, CIFAR10_CLEAN = _of_images("cifar10", "Table 4: CIFAR-10", "gpvi/table4/cifar10")
+IMAGES = tuple(
+    experiment
+    for length, label in (("published", ""), ("short", ", a few epochs"))
+    for dataset, title, item in (
+        ("mnist", "Table 3: MNIST with LeNet-5", "gpvi/table3/mnist"),
+        ("cifar10", "Table 4: CIFAR-10", "gpvi/table4/cifar10"),
+    )
+    for experiment in _of_images(dataset, length, title + label, item)
+)
 PRIOR = Experiment(
     name="open-category-prior",
     title="The scale of the prior over weights, chosen on images held out of the digits' training set",
@@ -375,4 +477,13 @@ PRIOR = Experiment(
     seeds=prior_seeds,
     run=run,
 )
-EXPERIMENTS = (DIGITS, MNIST, MNIST_CLEAN, CIFAR10, CIFAR10_CLEAN, PRIOR)
+SETTINGS = Experiment(
+    name="open-category-settings",
+    title="λ, its training and the learning rate of GPVI on MNIST: one epoch, held-out training images",
+    methods=tuple(_settings()),
+    config=settings_config,
+    seeds=settings_seeds,
+    run=run,
+    data_sets=partial(data_sets, "mnist"),
+)
+EXPERIMENTS = (DIGITS, *IMAGES, PRIOR, SETTINGS)

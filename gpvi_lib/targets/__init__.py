@@ -6,7 +6,7 @@ from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood, LearnedNoise, NormalLikelihood, NormalMixture
 from gpvi_lib.targets.posterior import Posterior
-from gpvi_lib.targets.priors import NormalPrior, ScaleMixturePrior
+from gpvi_lib.targets.priors import FlatPrior, NormalPrior, ScaleMixturePrior
 from gpvi_lib.targets.regression import BayesianLinearRegression, RegressionPosterior
 from gpvi_lib.targets.toy import Banana, GaussianMixture
 
@@ -16,6 +16,7 @@ __all__ = [
     "CategoricalLikelihood",
     "ClassificationPosterior",
     "EnergyPotential",
+    "FlatPrior",
     "Gaussian",
     "GaussianMixture",
     "LearnedNoise",

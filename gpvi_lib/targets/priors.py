@@ -28,6 +28,14 @@ class NormalPrior:
         return -0.5 * (x / scale).square().sum(-1) - (scale.log() + 0.5 * math.log(2 * math.pi)).sum()
 
 
+class FlatPrior:
+    """No prior: the improper constant density 1, so that the posterior is the likelihood."""
+
+    def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Zero for each row."""
+        return x.new_zeros(len(x))
+
+
 @dataclass(frozen=True)
 class ScaleMixturePrior:
     """``Π_i [π N(x_i; 0, σ_1^2) + (1 - π) N(x_i; 0, σ_2^2)]`` (Blundell et al. 2015, eq. 7).
