@@ -1,5 +1,12 @@
 """Open category: what is trained on what, in parts, and what only a generator can be asked."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -8,6 +15,7 @@ from gpvi_lib import data
 from gpvi_lib.experiments import open_category as oc
 from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.networks import FlatModule, mlp
+from gpvi_lib.paths import repository
 from gpvi_lib.samplers import Generator, MeanField, Particles
 
 CONTEXT = RunContext(torch.device("cpu"), 0, None, "test", progress=False)
@@ -147,3 +155,45 @@ def test_samplers_are_asked_for_as_many_networks_as_they_have(rng):
     points = torch.randn(6, target.dim, generator=rng)
     assert len(oc.evaluate(target, split, Particles(points), 10)[0]) == 6
     assert len(oc.evaluate(target, split, MeanField(points[0], 0.1 * torch.ones(target.dim)), 12)[0]) == 12
+
+
+VICTIM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_open_category import run_with_checkpoints
+
+run_with_checkpoints(sys.argv[2], Path(sys.argv[3]))
+"""
+
+
+def run_with_checkpoints(method, checkpoint):
+    """Thirty steps on the digits, with a checkpoint after each."""
+    from gpvi_lib import checkpoints
+
+    checkpoints.Schedule.due = lambda self: self.path is not None
+    config = oc.digits_config(method, "smoke") | {"steps": 30, "history_every": 10}
+    return oc.run(config, method, RunContext(torch.device("cpu"), 0, checkpoint, "test", progress=False))
+
+
+@pytest.mark.parametrize("method", ["gpvi", "gpvi_exact_density", "amortized_ksd"])
+def test_a_killed_run_goes_on_to_the_same_result(method, tmp_path, monkeypatch):
+    from gpvi_lib import checkpoints
+
+    monkeypatch.setattr(checkpoints.Schedule, "due", checkpoints.Schedule.due)  # undone after the test
+    checkpoint = tmp_path / "run.pt"
+    command = [sys.executable, "-c", VICTIM, os.path.dirname(__file__), method, str(checkpoint)]
+    with subprocess.Popen(command, cwd=repository()) as victim:
+        while (not checkpoint.exists() or step_of(checkpoint) < 7) and victim.poll() is None:
+            time.sleep(0.01)
+        victim.send_signal(signal.SIGKILL)
+    assert victim.returncode == -signal.SIGKILL and 7 <= step_of(checkpoint) < 30
+    resumed, whole = run_with_checkpoints(method, checkpoint), run_with_checkpoints(method, None)
+    assert resumed.metrics == whole.metrics
+    assert resumed.arrays.keys() == whole.arrays.keys()
+    for name, value in whole.arrays.items():
+        assert torch.equal(resumed.arrays[name], value), name
+
+
+def step_of(checkpoint: Path) -> int:
+    return torch.load(checkpoint, weights_only=True)["step"]
