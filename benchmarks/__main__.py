@@ -19,7 +19,7 @@ from tqdm import tqdm
 from gpvi_lib import paths, provenance
 from gpvi_lib.timing import interleaved, ratios
 
-from . import cases, floor, peers, products, timing
+from . import cases, convolutions, floor, peers, products, timing
 
 GROWN = ("amortized_svgd", "gpvi_block", "gpvi_helper")
 BASELINE = "amortized_svgd"
@@ -132,6 +132,12 @@ def output_layer(threads: int, repeats: int) -> list[dict]:
     return [{"product": name, "ms": 1e3 * median(seconds)} for name, seconds in times.items()]
 
 
+def networks(threads: int, repeats: int) -> list[dict]:
+    """ms of ten convolutional networks on fifty images, in one batched call and one by one."""
+    times = interleaved(convolutions.calls(), repeats=repeats, seconds=0.1, threads=threads)
+    return [{"networks": name, "ms": 1e3 * median(seconds)} for name, seconds in times.items()]
+
+
 def _table(rows: list[dict], columns: list[str]) -> str:
     frame = pandas.DataFrame(rows, columns=columns).replace(cases.LABELS).map(_shown)
     return frame.to_markdown(index=False, disable_numparse=True)
@@ -169,6 +175,7 @@ def main(
         result["growth"] = growth(torch_device, threads, repeats)
         on_cpu = torch_device.type == "cpu"
         result["products"] = output_layer(threads, repeats) if on_cpu else []
+        result["networks"] = networks(threads, repeats) if on_cpu else []
         result["peers"] = against_peers(threads, repeats) if on_cpu else []
     name = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
     path = paths.results_root() / "bench" / f"{name}.json"
@@ -196,6 +203,8 @@ def report(result: dict) -> str:
         parts += ["## Growth: exponents", _table(result["growth"], ["grows", "method", "exponent"])]
     if result.get("products"):
         parts += ["## Products of a wide output layer", _table(result["products"], ["product", "ms"])]
+    if result.get("networks"):
+        parts += ["## Ten convolutional networks", _table(result["networks"], ["networks", "ms"])]
     if result.get("peers"):
         parts += ["## Peers: 100 particles or chains", _table(result["peers"], ["work", "library", "ms", "ratio"])]
     return "\n\n".join(parts) + "\n"

@@ -26,6 +26,8 @@ class FlatModule:
 
     Attributes:
         dim: number of weights d.
+        one_by_one: whether the networks are evaluated in a loop instead of one batched call; ``None``, the default,
+            takes what is faster: the loop for convolutions on a CPU, whose grouped convolutions are slow.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -35,6 +37,7 @@ class FlatModule:
                 f"batch norm is not supported ({', '.join(norms)}): it ties the data of a minibatch to each other; "
                 "use GroupNorm or LayerNorm, or leave it out"
             )
+        self.one_by_one: bool | None = None
         self._convolves = any(isinstance(part, _ConvNd) for part in module.modules())
         self._module = copy.deepcopy(module).eval()  # on its device: moved to "meta", tied weights would come apart
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -62,17 +65,14 @@ class FlatModule:
         }
 
     def __call__(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "n b ..."]:
-        """Outputs of all ``n`` networks on the same inputs: in one batched call, or one by one where that is faster.
-
-        It is for convolutions on a CPU, where the grouped convolution of a batched call takes twice as long
-        (`docs/performance.md`).
-        """
+        """Outputs of all ``n`` networks on the same inputs."""
         constants = self._constants_like(w)
 
         def one(parameters: dict[str, Tensor]) -> Tensor:
             return functional_call(self._module, parameters | constants, (inputs,))
 
-        if self._convolves and w.device.type == "cpu" and len(w):
+        one_by_one = self._convolves and w.device.type == "cpu" if self.one_by_one is None else self.one_by_one
+        if one_by_one and len(w):
             return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
         return vmap(one)(self.unflatten(w))
 

@@ -44,7 +44,29 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "notebooks/14-classification",
         ("classification-4", "classification-2", "classification-reference", "classification-controls"),
     ),
-    ("Table 3, section 4.4", "notebooks/15-open-category", ("open-category-digits", "open-category-prior")),
+    (
+        "Table 3, section 4.4",
+        "notebooks/15-open-category-mnist",
+        (
+            "open-category-mnist",
+            "open-category-mnist-clean",
+            "open-category-mnist-published",
+            "open-category-mnist-clean-published",
+            "open-category-settings",
+            "open-category-digits",
+            "open-category-prior",
+        ),
+    ),
+    (
+        "Table 4, section 4.4",
+        "notebooks/16-open-category-cifar10",
+        (
+            "open-category-cifar10",
+            "open-category-cifar10-clean",
+            "open-category-cifar10-published",
+            "open-category-cifar10-clean-published",
+        ),
+    ),
     ("beyond the paper: regression on UCI sets", "", ("uci-regression",)),
     ("section 4.5", "docs/performance", ("overhead",)),
 )

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from benchmarks import cases, floor, peers, products, timing
+from benchmarks import cases, convolutions, floor, peers, products, timing
 from benchmarks.__main__ import _groups, _shown, main, report
 from gpvi_lib import paths
 
@@ -67,6 +67,17 @@ def test_the_products_of_one_kind_are_one_product(monkeypatch):
         for other in others:
             torch.testing.assert_close(first, other)
     assert sorted(map(len, results.values())) == [1, 2, 2, 2]
+
+
+def test_convolutions_are_timed_on_the_same_numbers(monkeypatch):
+    monkeypatch.setattr(convolutions, "SAMPLES", 2)
+    monkeypatch.setattr(convolutions, "BATCH", 3)
+    results = {name: call() for name, call in convolutions.calls().items()}
+    assert len(results) == 8
+    for network in ("mnist", "cifar10"):
+        for what in ("outputs", "gradient"):
+            batched, looped = (results[f"{network}: {what}, {way}"] for way in ("batched", "one by one"))
+            torch.testing.assert_close(batched, looped, rtol=1e-4, atol=1e-4)  # float32, sums in another order
 
 
 def test_our_side_of_the_peers_samples_the_right_posterior():

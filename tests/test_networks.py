@@ -18,13 +18,12 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("batched", [True, False], ids=["one call", "as on this device"])
+@pytest.mark.parametrize("one_by_one", [True, False, None])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_all_networks_at_once_are_the_networks_one_by_one(name, batched, rng):
+def test_all_networks_at_once_are_the_networks_one_by_one(name, one_by_one, rng):
     make, shape = NETWORKS[name]
     module, flat = make(), FlatModule(make())
-    assert flat._convolves is (name in ("lenet5", "cifar"))
-    flat._convolves &= not batched  # on a GPU convolutions are batched as well
+    flat.one_by_one = one_by_one
     w, inputs = 0.1 * torch.randn(3, flat.dim, generator=rng), torch.randn(4, *shape, generator=rng)
     outputs = flat(w, inputs)
     assert outputs.shape == (3, 4, 3)

@@ -1,0 +1,354 @@
+"""Tables and figures of the open-category notebooks, from the records of one experiment (Tables 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpvi_lib import records, scoreboard
+from gpvi_lib.experiments import Experiment
+from gpvi_lib.metrics import ECE_BINS
+from gpvi_lib.plotting import METHOD_COLOURS, METHOD_LABELS
+
+MEASURES = {"accuracy_percent": 1, "auroc": 3, "auroc_entropy": 3, "ece": 3}
+"""Measure -> digits that a table shows."""
+LABELS = METHOD_LABELS | {"gpvi": "GPVI (as printed)"}
+EDGES = torch.linspace(0, 1, ECE_BINS + 1).numpy()  # in the precision of the confidences, as the metric has them
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What an open-category experiment has recorded at a profile.
+
+    Attributes:
+        experiment: which.
+        board: one row for each record, as :func:`gpvi_lib.records.frame` makes it.
+        arrays: method -> the arrays of its seeds.
+        item: the published table beside which ours stand ("gpvi/table3/mnist").
+    """
+
+    experiment: Experiment
+    board: pandas.DataFrame
+    arrays: dict[str, list[Arrays]]
+    item: str
+
+    @classmethod
+    def recorded(cls, experiment: Experiment, profile: str, item: str) -> Runs:
+        """All records that there are."""
+        board = records.frame(experiment, profile, missing="skip")
+        arrays: dict[str, list[Arrays]] = {}
+        for row in board.itertuples():
+            loaded = records.load(experiment, row.method, row.seed, profile).arrays()
+            arrays.setdefault(row.method, []).append({name: value.numpy() for name, value in loaded.items()})
+        return cls(experiment, board, arrays, item)
+
+    @property
+    def methods(self) -> list[str]:
+        """Those with a record, in the experiment's order."""
+        return list(self.arrays)
+
+    def means(self, *keys: str) -> pandas.DataFrame:
+        """Means over seeds, one row for each method."""
+        return self.board.groupby("method", sort=False)[list(keys or MEASURES)].mean()
+
+    def values(self, method: str, key: str) -> np.ndarray:
+        """One number for each seed."""
+        return self.board.loc[self.board["method"] == method, key].to_numpy()
+
+    def pooled(self, method: str, name: str) -> np.ndarray:
+        """An array of all seeds, one after another."""
+        return np.concatenate([arrays[name] for arrays in self.arrays[method]])
+
+    def published(self, method: str, metric: str) -> scoreboard.Published | None:
+        """The paper's number for the row that the method belongs to."""
+        row = self.experiment.rows.get(method, (method,))[0]
+        return published(self.item).get((row, metric))
+
+
+def published(item: str) -> dict[tuple[str, str], scoreboard.Published]:
+    """(method, metric) -> number of one published table."""
+    return {(p.method, p.metric): p for p in scoreboard.published() if p.item == item}
+
+
+def as_printed(number: scoreboard.Published | None) -> str:
+    """Mean ± standard deviation as the paper prints them."""
+    if number is None:
+        return "–"
+    return number.printed if np.isnan(number.sd) else f"{number.printed} ± {number.sd:g}"
+
+
+def mean_and_sd(values: np.ndarray, digits: int) -> str:
+    """Mean ± standard deviation over seeds, of one seed the number alone, of none a dash."""
+    if not len(values):
+        return "–"
+    text = f"{values.mean():.{digits}f}"
+    return text if len(values) < 2 else f"{text} ± {values.std(ddof=1):.{digits}f}"
+
+
+def results(runs: Runs, clean: Runs | None = None) -> str:
+    """Our rows beside the paper's, as Markdown; ``clean`` are runs with all ten classes known."""
+    rows = []
+    for method in runs.experiment.methods:
+        ours = [mean_and_sd(runs.values(method, key), digits) for key, digits in MEASURES.items()]
+        if clean is not None:
+            ours.append(mean_and_sd(clean.values(method, "accuracy_percent"), 1))
+        paper = [as_printed(runs.published(method, metric)) for metric in ("auroc", "ece")]
+        rows.append([LABELS[method], str(len(runs.values(method, "seed"))), *ours, *paper])
+    heads = ["", "seeds", "accuracy %", "AUROC (variance)", "AUROC (entropy)", "ECE"]
+    heads += [] if clean is None else ["clean %"]
+    return markdown(rows, [*heads, "*paper:* AUROC", "*paper:* ECE"])
+
+
+def markdown(rows: Iterable[Sequence[str]], heads: Sequence[str]) -> str:
+    """A Markdown table of texts, aligned."""
+    return pandas.DataFrame(rows, columns=list(heads)).to_markdown(index=False, disable_numparse=True)
+
+
+# ---------------------------------------------------------------- how sure is an AUROC?
+
+
+def placements(
+    known: Float[np.ndarray, " b"], unknown: Float[np.ndarray, " u"]
+) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " u"]]:
+    """For each image the share of the other kind that it is on the right side of; ties count half.
+
+    Their means are both the AUROC (Hanley and Hajian-Tilaki 1997).
+    """
+
+    def below(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+        ranked = np.sort(others)
+        return 0.5 * (np.searchsorted(ranked, values, "left") + np.searchsorted(ranked, values, "right")) / len(others)
+
+    return 1 - below(known, unknown), below(unknown, known)
+
+
+def auroc_difference(runs: Runs, method: str, other: str, score: str = "variance") -> tuple[float, float, float]:
+    """AUROC of one method minus another's, mean over seeds, and the ends of its 95 % interval.
+
+    The interval is that of DeLong, DeLong and Clarke-Pearson (1988) for correlated curves: how much other test images
+    of the same kinds would change the difference. It does not contain the seeds.
+    """
+    mine, theirs = ([np.mean(part, axis=0) for part in _placements(runs, name, score)] for name in (method, other))
+    gaps = [a - b for a, b in zip(mine, theirs, strict=True)]
+    middle = float(gaps[0].mean())
+    half = 1.96 * float(np.sqrt(sum(gap.var(ddof=1) / len(gap) for gap in gaps)))
+    return middle, middle - half, middle + half
+
+
+def _placements(runs: Runs, method: str, score: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    pairs = [placements(a[f"known_{score}"], a[f"unknown_{score}"]) for a in runs.arrays[method]]
+    return [known for known, _ in pairs], [unknown for _, unknown in pairs]
+
+
+def signed(number: float) -> str:
+    """Three digits with a sign, and no minus zero."""
+    return f"{number:+.3f}".replace("-0.000", "+0.000")
+
+
+def compared(runs: Runs, method: str, other: str, score: str = "variance") -> str:
+    """Two AUROCs compared in words."""
+    middle, low, high = auroc_difference(runs, method, other, score)
+    word = "ahead of" if low > 0 else "behind" if high < 0 else "not distinguishable from"
+    interval = f"{signed(middle)}, 95 % interval {signed(low)} to {signed(high)}"
+    return f"{LABELS[method]} is **{word}** {LABELS[other]} ({interval})"
+
+
+# ---------------------------------------------------------------- calibration
+
+
+def binned(values: np.ndarray, confidence: np.ndarray) -> Float[np.ndarray, " bins"]:
+    """Sum of values in each bin of confidence; certainty itself (1.0) belongs to the last."""
+    index = np.clip(np.searchsorted(EDGES, confidence, side="right") - 1, 0, ECE_BINS - 1)
+    return np.bincount(index, values, minlength=ECE_BINS)
+
+
+def expected_calibration_error(correct: np.ndarray, confidence: np.ndarray) -> float:
+    """``Σ_m |Σ_{i in m} (correct_i - confidence_i)| / N``, from what a record keeps of each image."""
+    return float(np.abs(binned(correct - confidence, confidence)).sum() / len(confidence))
+
+
+def ece_of_perfect(confidence: np.ndarray, seed: int, repeats: int = 300) -> tuple[float, float]:
+    """Mean and 95 % point of the ECE of a perfectly calibrated method with these confidences."""
+    chance = np.random.default_rng(seed)
+    right = [(chance.random(len(confidence)) < confidence).astype(float) for _ in range(repeats)]
+    draws = [expected_calibration_error(part, confidence) for part in right]
+    return float(np.mean(draws)), float(np.quantile(draws, 0.95))
+
+
+def calibration(runs: Runs, seed: int) -> str:
+    """Each method's ECE beside that of a perfectly calibrated one with the same confidences, as Markdown."""
+    rows, means = [], runs.means()
+    for method in runs.methods:
+        perfect = [ece_of_perfect(arrays["confidence"], seed) for arrays in runs.arrays[method]]
+        usual, most = np.mean(perfect, axis=0)
+        sure, right = 100 * runs.pooled(method, "confidence").mean(), means.loc[method, "accuracy_percent"]
+        ours = means.loc[method, "ece"]
+        verdict = "not resolved" if ours <= most else "too sure" if sure > right else "too unsure"
+        numbers = [f"{ours:.4f}", f"{usual:.4f}", f"{most:.4f}", f"{sure:.1f} / {right:.1f}"]
+        rows.append([LABELS[method], *numbers, verdict])
+    return markdown(
+        rows, ["", "ECE", "if perfectly calibrated", "95 % of those below", "confidence / accuracy (%)", "verdict"]
+    )
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _title(method: str) -> str:
+    return LABELS[method].replace(" (", "\n(").replace(", ", ",\n")
+
+
+def methods_figure(runs: Runs, limits: dict[str, tuple[float, float]]) -> Figure:
+    """Every seed of every method as a dot, and the paper's number as a diamond with its standard deviation.
+
+    Args:
+        limits: measure -> ends of its axis; where a seed lies outside, the mean is written at the edge instead.
+    """
+    order = list(reversed(runs.methods))
+    fig, axes = plt.subplots(
+        1, 3, figsize=(11, 0.36 * len(order) + 1.2), sharey=True, layout="constrained", width_ratios=[1, 1.3, 1.2]
+    )
+    shown = {"accuracy_percent": axes[0], "auroc": axes[1], "auroc_entropy": axes[1], "ece": axes[2]}
+    for row, method in enumerate(order):
+        colour = METHOD_COLOURS[method]
+        for key, ax in shown.items():
+            open_dot, shift = key == "auroc_entropy", {"auroc": 0.16, "auroc_entropy": -0.16}.get(key, 0.0)
+            values = runs.values(method, key)
+            face = "white" if open_dot else colour
+            ax.scatter(values, [row + shift] * len(values), s=24, color=face, edgecolor=colour, zorder=3)
+        for key in ("auroc", "ece"):
+            _diamond(shown[key], runs.published(method, key), row)
+        for key, limit in limits.items():
+            _off_scale(shown[key], runs.values(method, key), limit, row, MEASURES[key] - 1)
+    for key, limit in limits.items():
+        shown[key].set_xlim(limit)
+    axes[0].set(yticks=range(len(order)), yticklabels=[LABELS[method] for method in order])
+    axes[0].set_xlabel("accuracy on known classes (%)")
+    axes[1].set_xlabel("AUROC: variance (filled), entropy (open)")
+    axes[2].set_xlabel("ECE")
+    return fig
+
+
+def _diamond(ax: Axes, number: scoreboard.Published | None, row: int) -> None:
+    if number is not None:
+        sd = 0 if np.isnan(number.sd) else number.sd
+        ax.errorbar(number.mean, row, xerr=sd, fmt="D", ms=5, color="0.45", mfc="none", lw=1, zorder=2)
+
+
+def _off_scale(ax: Axes, values: np.ndarray, limit: tuple[float, float], row: int, digits: int) -> None:
+    low, high = limit
+    if values.min() >= low and values.max() <= high:
+        return
+    left = values.min() < low
+    text = f"◂ {values.mean():.{digits}f}" if left else f"{values.mean():.{digits}f} ▸"
+    where = low + (high - low) * (0.02 if left else 0.98)
+    ax.text(where, row, text, ha="left" if left else "right", va="center", fontsize=9, color="0.35")
+
+
+SCORES = {"variance": np.geomspace(1e-6, 1, 25), "entropy": np.geomspace(1e-4, 2, 25)}
+"""Outlier score -> the bins of its histogram."""
+
+
+def score_histograms(runs: Runs, methods: Sequence[str]) -> Figure:
+    """Both outlier scores of known and of unknown test images, all seeds together."""
+    fig, axes = plt.subplots(2, len(methods), figsize=(12, 5), sharey="row", sharex="row", layout="constrained")
+    means = runs.means()
+    for column, method in enumerate(methods):
+        for ax, (score, bins) in zip(axes[:, column], SCORES.items(), strict=True):
+            for kind, colour in (("known", "0.6"), ("unknown", METHOD_COLOURS[method])):
+                values = runs.pooled(method, f"{kind}_{score}").clip(bins[0], bins[-1])
+                share = np.full(len(values), 100 / len(values))
+                ax.hist(values, bins, weights=share, color=colour, alpha=0.6, label=kind, lw=0)
+            ax.set(xscale="log", xticks=[1e-6, 1e-4, 1e-2, 1] if score == "variance" else [1e-4, 1e-3, 1e-2, 0.1, 1])
+            ax.tick_params(labelsize=9)
+            area = means.loc[method, "auroc" if score == "variance" else "auroc_entropy"]
+            ax.text(0.5, 0.94, f"AUROC {area:.3f}", transform=ax.transAxes, fontsize=9, va="top", ha="center")
+        axes[0, column].set_title(_title(method), fontsize=11)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("% of images")
+    for row, name in enumerate(("predictive variance", "predictive entropy (nats)")):
+        axes[row, len(methods) // 2].set_xlabel(name)
+    handles, _ = axes[0, 0].get_legend_handles_labels()
+    fig.legend(handles, ["known 0–5 (grey)", "unknown 6–9 (coloured)"], loc="outside lower center", ncols=2)
+    return fig
+
+
+def reliability(runs: Runs, methods: Sequence[str]) -> Figure:
+    """Accuracy against confidence in each bin, with where 95 % of a calibrated method's points fall; images per bin."""
+    fig, axes = plt.subplots(
+        2, len(methods), figsize=(12, 4.6), sharex=True, sharey="row", height_ratios=[2.6, 1], layout="constrained"
+    )
+    middle, width = (EDGES[1:] + EDGES[:-1]) / 2, EDGES[1] - EDGES[0]
+    for column, method in enumerate(methods):
+        confidence, correct = runs.pooled(method, "confidence"), runs.pooled(method, "correct").astype(float)
+        num_seeds = len(runs.arrays[method])
+        count, colour = binned(np.ones_like(confidence), confidence), METHOD_COLOURS[method]
+        used = count > 0
+        expected = binned(confidence, confidence)[used] / count[used]
+        chance = 2 * np.sqrt(expected * (1 - expected) * num_seeds / count[used])  # the seeds share their images
+        ax, below = axes[:, column]
+        ax.plot([0, 1], [0, 1], color="0.5", lw=1)
+        low, high = np.clip(expected - chance, 0, 1), np.clip(expected + chance, 0, 1)
+        ax.bar(expected, high - low, width * 0.9, low, color="0.85", lw=0)
+        ax.plot(expected, binned(correct, confidence)[used] / count[used], "o", ms=5, color=colour)
+        ax.set(ylim=(-0.04, 1.04), xlim=(0, 1.02))
+        ax.set_title(_title(method), fontsize=11)
+        below.bar(middle, count / num_seeds, width * 0.9, color=colour, alpha=0.8, lw=0)
+        below.set(yscale="log", ylim=(0.3, 2 * len(confidence) / num_seeds), xticks=[0, 0.5, 1])
+        below.set_xticklabels(["0", "0.5", "1"])
+    axes[0, 0].set_ylabel("accuracy")
+    axes[1, 0].set_ylabel("images")
+    axes[1, len(methods) // 2].set_xlabel(f"confidence of the prediction, {ECE_BINS} bins")
+    return fig
+
+
+GROUPS = {
+    "particles": ("svgd", "gfsf", "ksd", "deep_ensemble"),
+    "amortised particles": ("amortized_svgd", "amortized_gfsf", "amortized_ksd"),
+    "mean field and GPVI": ("mf_vi", "gpvi", "gpvi_best", "gpvi_exact_density"),
+}
+
+
+def training_curves(runs: Runs, key: str = "auroc", name: str = "AUROC (variance)") -> Figure:
+    """A measure during training, mean over seeds with the range as a band, one panel for each kind of method."""
+    groups = {title: [m for m in members if m in runs.arrays] for title, members in GROUPS.items()}
+    groups = {title: members for title, members in groups.items() if members}
+    fig, axes = plt.subplots(1, len(groups), figsize=(12, 4.2), sharey=True, squeeze=False, layout="constrained")
+    for ax, (title, members) in zip(axes[0], groups.items(), strict=True):
+        for method in members:
+            step = runs.arrays[method][0]["history_step"]
+            curves = np.stack([arrays[f"history_{key}"] for arrays in runs.arrays[method]])
+            dash = "--" if method == "gpvi" else "-"
+            ax.plot(step, curves.mean(0), dash, color=METHOD_COLOURS[method], label=LABELS[method])
+            ax.fill_between(step, curves.min(0), curves.max(0), color=METHOD_COLOURS[method], alpha=0.2, lw=0)
+        ax.set(title=title, xlabel="step")
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=9)
+    axes[0, 0].set_ylabel(name)
+    return fig
+
+
+def outliers(runs: Runs, methods: Sequence[str], classes: Sequence[str] = tuple("0123456789")) -> Figure:
+    """The unknown images with the smallest and the largest predictive variance, first seed of each method."""
+    fig, axes = plt.subplots(2 * len(methods), 8, figsize=(10, 3.2 * len(methods)), layout="constrained")
+    for block, method in enumerate(methods):
+        found = runs.arrays[method][0]
+        for index, image in enumerate(found["outlier_images"]):  # the certain half first
+            ax = axes[2 * block + index // 8, index % 8]
+            ax.imshow(image, cmap="gray_r", vmin=0, vmax=255)
+            true, predicted = (classes[int(found[f"outlier_{part}"][index])] for part in ("labels", "predictions"))
+            ax.set_title(f"{true} → {predicted}", fontsize=11 if len(true) == 1 else 8)
+            ax.set(xticks=[], yticks=[])
+            ax.grid(False)
+        name = LABELS[method].replace(", ", ",\n")
+        for row, kind in ((2 * block, "most certain"), (2 * block + 1, "least certain")):
+            axes[row, 0].set_ylabel(f"{name}\n{kind}", fontsize=10)
+    return fig

@@ -1,0 +1,129 @@
+"""The tables and figures of the open-category notebooks against brute force and against the metrics."""
+
+import numpy as np
+import pytest
+import torch
+
+from gpvi_lib import metrics, records
+from gpvi_lib import open_category as report
+from gpvi_lib.experiments.open_category import DIGITS
+
+TABLE = "gpvi/table3/mnist"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPVI_RESULTS", str(tmp_path_factory.mktemp("results")))
+        records.sweep(DIGITS, "smoke", ["svgd", "gpvi_best", "mf_vi"], progress=False)
+        return report.Runs.recorded(DIGITS, "smoke", TABLE)
+
+
+def scores(rng, shift, size):
+    """Scores with ties."""
+    return np.round(rng.normal(shift, 1, size), 1)
+
+
+def test_placements_count_pairs():
+    rng = np.random.default_rng(0)
+    known, unknown = scores(rng, 0, 40), scores(rng, 1, 30)
+    wins = (unknown[:, None] > known) + 0.5 * (unknown[:, None] == known)
+    of_known, of_unknown = report.placements(known, unknown)
+    np.testing.assert_allclose(of_known, wins.mean(0))
+    np.testing.assert_allclose(of_unknown, wins.mean(1))
+    area = metrics.auroc(torch.as_tensor(known), torch.as_tensor(unknown))
+    assert of_known.mean() == pytest.approx(area, abs=1e-6) and of_unknown.mean() == pytest.approx(area, abs=1e-6)
+
+
+def made_up(rng, quality):
+    """Runs of two methods on the same images, each with the same part of chance in its scores."""
+    shared = {"known": rng.normal(0, 1, 300), "unknown": rng.normal(0, 1, 200)}
+    arrays = {
+        method: [
+            {
+                f"{kind}_variance": noise + 0.5 * rng.normal(0, 1, len(noise)) + gain * (kind == "unknown")
+                for kind, noise in shared.items()
+            }
+        ]
+        for method, gain in quality.items()
+    }
+    return report.Runs(DIGITS, None, arrays, TABLE)
+
+
+def test_the_interval_of_a_difference_covers_the_truth():
+    """95 % of 400 intervals: the share of hits has a standard error of 1.1 %, and 4 of them are allowed."""
+    rng = np.random.default_rng(1)
+    quality = {"svgd": 1.0, "gpvi": 1.2}
+    # AUROC of a normal shift: Phi(gain / (sqrt 2 * sd)), sd^2 = 1 + 1/4.
+    area = {m: 0.5 * (1 + torch.erf(torch.tensor(g / 1.25**0.5 / 2)).item()) for m, g in quality.items()}
+    truth = area["gpvi"] - area["svgd"]
+    found = [report.auroc_difference(made_up(rng, quality), "gpvi", "svgd") for _ in range(400)]
+    hits = np.mean([low <= truth <= high for _, low, high in found])
+    assert abs(hits - 0.95) < 0.044
+    middles = np.array([middle for middle, _, _ in found])
+    half = np.mean([high - middle for middle, _, high in found])
+    assert half / 1.96 == pytest.approx(middles.std(), rel=0.2)
+    assert middles.mean() == pytest.approx(truth, abs=4 * middles.std() / 20)
+
+
+def test_a_difference_in_words():
+    rng = np.random.default_rng(2)
+    runs = made_up(rng, {"svgd": 0.5, "gpvi": 2.0, "gfsf": 0.5})
+    assert "**ahead of** SVGD" in report.compared(runs, "gpvi", "svgd")
+    assert "**behind** GPVI (as printed)" in report.compared(runs, "svgd", "gpvi")
+    assert "**not distinguishable from** SVGD (+0.000" in report.compared(runs, "svgd", "svgd")
+
+
+def test_the_calibration_error_is_that_of_the_metrics():
+    rng = torch.Generator().manual_seed(0)
+    probabilities = torch.softmax(3 * torch.randn(500, 4, generator=rng), -1)
+    labels = torch.randint(4, (500,), generator=rng)
+    confidence, predicted = probabilities.max(-1)
+    ours = report.expected_calibration_error((predicted == labels).double().numpy(), confidence.numpy())
+    assert ours == pytest.approx(metrics.expected_calibration_error(probabilities, labels), abs=1e-6)
+
+
+def test_a_perfectly_calibrated_method_is_rarely_above_the_point_that_it_is_given():
+    rng = np.random.default_rng(3)
+    confidence = rng.uniform(0.5, 1, 800)
+    usual, most = report.ece_of_perfect(confidence, seed=0, repeats=400)
+    own = [report.ece_of_perfect(confidence, seed=s, repeats=1)[0] for s in range(1, 401)]
+    assert np.mean(own) == pytest.approx(usual, rel=0.1)
+    assert abs(np.mean(np.array(own) > most) - 0.05) < 0.05  # 4 standard errors of the share of 400
+    assert report.ece_of_perfect(np.ones(10), seed=0) == (0.0, 0.0)
+
+
+def test_results_have_a_row_for_every_method_and_dashes_where_nothing_ran(runs):
+    table = report.results(runs)
+    rows = {
+        cells[0]: cells[1:] for line in table.splitlines()[2:] for cells in [[c.strip() for c in line.split("|")[1:-1]]]
+    }
+    assert len(rows) == len(DIGITS.methods)
+    assert rows["SVGD"][0] == "1" and rows["SVGD"][1] == f"{runs.values('svgd', 'accuracy_percent')[0]:.1f}"
+    assert rows["GFSF"][:5] == ["0", "–", "–", "–", "–"]
+    assert rows["SVGD"][-2:] == ["0.989 ± 0.001", "0.001 ± 0.0002"]
+    assert rows["GPVI, exact density"][-2:] == ["–", "–"]  # not in the paper
+    assert rows["GPVI (best setting)"][-2:] == rows["GPVI (as printed)"][-2:] == ["0.988 ± 0.001", "0.001 ± 0.0005"]
+    assert "clean %" in report.results(runs, runs).splitlines()[0]
+
+
+def test_numbers_are_printed_with_their_spread_where_there_is_one():
+    assert report.mean_and_sd(np.array([]), 2) == "–"
+    assert report.mean_and_sd(np.array([0.5]), 2) == "0.50"
+    assert report.mean_and_sd(np.array([0.4, 0.6]), 2) == "0.50 ± 0.14"
+    assert report.signed(-0.0001) == "+0.000" and report.signed(-0.0126) == "-0.013"
+
+
+def test_figures_show_every_method_that_ran(runs):
+    limits = {"accuracy_percent": (0, 100), "auroc": (0.9, 1.0), "ece": (0, 1)}
+    fig = report.methods_figure(runs, limits)
+    names = [tick.get_text() for tick in fig.axes[0].get_yticklabels()]
+    assert names == [report.LABELS[method] for method in reversed(runs.methods)]
+    off = [text.get_text() for text in fig.axes[1].texts]
+    low = [m for m in runs.methods if runs.values(m, "auroc").min() < 0.9]
+    assert len(off) == len(low) and all(text.startswith("◂") for text in off)
+    for draw in (report.score_histograms, report.reliability):
+        assert len(draw(runs, ["svgd", "mf_vi"]).axes) == 4
+    assert [len(ax.lines) for ax in report.training_curves(runs).axes] == [1, 2]
+    assert len(report.outliers(runs, ["svgd"]).axes) == 16
+    assert len(report.calibration(runs, 0).splitlines()) == 2 + 3
