@@ -1,6 +1,7 @@
 """Checkpoints: the state of a long run as one file, written in one step and read without running any code."""
 
 import os
+import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from gpvi_lib.errors import OutOfTime
+from gpvi_lib.errors import GPVIError, OutOfTime
 
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
@@ -23,8 +24,15 @@ def save(path: Path, state: dict) -> None:
 
 
 def load(path: Path, device: torch.device) -> dict:
-    """The state in ``path``, its tensors on ``device``."""
-    return torch.load(path, map_location=device, weights_only=True)
+    """The state in ``path``, its tensors on ``device``.
+
+    Raises:
+        GPVIError: if the file is no checkpoint, or not all of one.
+    """
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError):
+        raise GPVIError(f"{path} is no checkpoint or is damaged: delete it to start anew") from None
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """The one training loop."""
 
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,10 +14,10 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.errors import DivergedError, UnknownName
+from gpvi_lib.errors import DivergedError, GPVIError, UnknownName
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Particles, Sampler
-from gpvi_lib.targets.base import Target, check_finite
+from gpvi_lib.targets.base import Target, check_finite, log_prob
 
 CUDA_CHECK_EVERY = 100
 """On a GPU the loss is looked at only every so many steps: each look waits for the device."""
@@ -99,16 +100,21 @@ class Training:
     ) -> None:
         if optimizer not in OPTIMIZERS:
             raise UnknownName.among("optimizer", optimizer, OPTIMIZERS)
+        _check_arguments(target, rng)
         self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
         self.batches: Minibatches | None = None
         if batch_size is not None:
-            if target.num_data is None:
+            if getattr(target, "num_data", None) is None:
                 raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
             self.batches = Minibatches(target.num_data, batch_size)
         groups = _parameters(sampler, apart=noise_scale_lr is not None)
         self.lr_factors = [1.0] if noise_scale_lr is None else [1.0, noise_scale_lr / lr]
         self.optimizer = OPTIMIZERS[optimizer](groups, lr=lr, weight_decay=weight_decay)
         self.set_lr(lr)
+        self.settings = {"optimizer": optimizer, "lr": lr, "noise_scale_lr": noise_scale_lr} | {
+            "batch_size": batch_size,
+            "weight_decay": weight_decay,
+        }
         self.result = FitResult()
         self.step = 0
 
@@ -127,9 +133,24 @@ class Training:
         for group, factor in zip(self.optimizer.param_groups, self.lr_factors, strict=True):
             group["lr"] = factor * lr
 
+    @cached_property
+    def identity(self) -> dict:
+        """What tells this run from others: settings, shapes of parameters, the target's value at a fixed point."""
+        parameters = list(self.sampler.parameters())
+        point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))
+        batch = None if self.batches is None else torch.arange(self.batches.batch_size, device=parameters[0].device)
+        with torch.no_grad():
+            value = float(log_prob(self.target, point.to(parameters[0]), batch))
+        return self.settings | {
+            "sampler": [type(self.sampler).__name__, *(list(parameter.shape) for parameter in parameters)],
+            "objective": re.sub(r" object at 0x[0-9a-f]+", "", repr(self.objective)),
+            "target": value,
+        }
+
     def save(self, path: Path) -> None:
         """Write a checkpoint atomically."""
         state = {
+            "run": self.identity,
             "step": self.step,
             "sampler": self.sampler.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -142,8 +163,18 @@ class Training:
         checkpoints.save(path, state)
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint.
+
+        Raises:
+            GPVIError: if it is another run's, naming what differs.
+        """
         state = checkpoints.load(path, self.rng.device)
+        differs = [name for name, value in self.identity.items() if not _same(value, state["run"].get(name))]
+        if differs:
+            raise GPVIError(
+                f"{path} is the checkpoint of another run (what differs: {', '.join(differs)}): "
+                "delete it, or give another path"
+            )
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -169,7 +200,7 @@ def fit(
     weight_decay: float = 0.0,
     callback: Callback[SomeSampler] | None = None,
     callback_every: int = 0,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     label: str = "fit",
     progress: bool = True,
@@ -188,8 +219,9 @@ def fit(
         weight_decay: multiple of the parameters added to their gradient.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns goes into the history. It must not use ``rng``.
-        checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
-            interrupted and resumed gives the same result, bit for bit on a CPU, as one that was not.
+        checkpoint: file to resume from if it exists (the bar then starts at its step), and to save to every
+            ``checkpoint_seconds``. A run that was interrupted and resumed gives the same result, bit for bit on a CPU,
+            as one that was not. The file stays when the run is complete: calling again trains no further.
         label: experiment, method and seed, for the progress bar and for errors.
         progress: whether to show a bar with the time left.
 
@@ -198,7 +230,11 @@ def fit(
             rate for λ and no λ to train.
         UnknownName: if there is no optimizer of that name.
         DivergedError: at the first loss that is not finite, naming ``label`` and step.
+        GPVIError: if the checkpoint is damaged, or that of another run: another target, sampler or setting.
     """
+    if steps < 0:
+        raise ValueError(f"steps must not be negative, got {steps}")
+    checkpoint = None if checkpoint is None else Path(checkpoint)
     state = Training(
         sampler,
         target,
@@ -210,8 +246,11 @@ def fit(
         optimizer=optimizer,
         weight_decay=weight_decay,
     )
+    state.settings["final_lr"] = None if final_lr is None else [final_lr, steps]
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
+        if state.step > steps:
+            raise GPVIError(f"{checkpoint} is {state.step} steps on already, more than steps = {steps}")
     else:
         _check_start(sampler, target, batch_size)
         _call(callback, state)
@@ -234,6 +273,24 @@ def fit(
                 checkpoints.stop_if_over(label)
     _check_parameters(sampler, label, steps)
     return state.result
+
+
+def _check_arguments(target: Target, rng: torch.Generator) -> None:
+    missing = [name for name in ("dim", "log_prob") if not hasattr(target, name)]
+    if missing:
+        raise ValueError(
+            f"{type(target).__name__} is no target, it has no {' and no '.join(missing)}: a target is an object with "
+            "dim and log_prob(x), one number per row of x"
+        )
+    if not isinstance(rng, torch.Generator):
+        raise ValueError(f"rng must be a torch.Generator, such as torch.Generator().manual_seed(0), got {rng!r}")
+
+
+def _same(own: object, other: object) -> bool:
+    """Equal; numbers up to what another device may round differently."""
+    if isinstance(own, float) and isinstance(other, float):
+        return math.isclose(own, other, rel_tol=1e-3)
+    return own == other
 
 
 def _parameters(sampler: Sampler, apart: bool) -> list[dict]:

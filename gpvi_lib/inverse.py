@@ -287,7 +287,7 @@ class BiCGSTABInverse(InverseJacobian):
     tol: float = 1e-6
     max_iterations: int = 100
     warm_start: bool = False
-    previous: Tensor | None = field(default=None, init=False)
+    previous: Tensor | None = field(default=None, init=False, repr=False)
 
     def __call__(self, linearization, source, query, weight, rng=None):
         rhs = kernel_gradients(source, query, weight)

@@ -57,7 +57,13 @@ class FlatModule:
         }
 
     def unflatten(self, w: Float[Tensor, "*batch d"]) -> dict[str, Tensor]:
-        """Named parameters, each with the leading axes of ``w``."""
+        """Named parameters, each with the leading axes of ``w``.
+
+        Raises:
+            ValueError: if ``w`` is not as long as the network has weights.
+        """
+        if w.shape[-1] != self.dim:
+            raise ValueError(f"this network has {self.dim} weights, got weight vectors of {w.shape[-1]}")
         chunks = w.split(self._sizes, dim=-1)
         return {
             name: chunk.reshape(w.shape[:-1] + shape)
@@ -65,7 +71,16 @@ class FlatModule:
         }
 
     def __call__(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "n b ..."]:
-        """Outputs of all ``n`` networks on the same inputs."""
+        """Outputs of all ``n`` networks on the same inputs.
+
+        Raises:
+            ValueError: if inputs and weights are not of the same precision.
+        """
+        if inputs.is_floating_point() and inputs.dtype != w.dtype:
+            raise ValueError(
+                f"the inputs are {inputs.dtype} and the weights {w.dtype}: convert the data, for example by .float(), "
+                "or give the sampler their dtype"
+            )
         constants = self._constants_like(w)
 
         def one(parameters: dict[str, Tensor]) -> Tensor:

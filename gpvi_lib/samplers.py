@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import cast
+from typing import Self, cast
 
 import torch
 from jaxtyping import Float
@@ -149,6 +149,7 @@ class Generator(Sampler):
         self.output = _linear(widths[-1], dim, rng, dtype, device)
         self._spare: list[Tensor] = []
         if output_scale is not None:
+            output_scale = torch.as_tensor(output_scale, dtype=dtype, device=device)
             if output_scale.shape != (dim,):
                 raise ValueError(f"output_scale must have shape ({dim},), got {tuple(output_scale.shape)}")
             with torch.no_grad():
@@ -159,6 +160,39 @@ class Generator(Sampler):
             self.log_noise_scale = nn.Parameter(log_scale)
         else:
             self.register_buffer("log_noise_scale", log_scale)
+
+    @classmethod
+    def for_weights(
+        cls,
+        scale: Float[Tensor, " d"],
+        noise_dim: int = 8,
+        hidden: Sequence[int] = (32, 32),
+        *,
+        relative_noise: float = 0.02,
+        rng: torch.Generator,
+    ) -> Self:
+        """A generator for the weights of a network, to start from where you have none of your own.
+
+        Its first samples are of the prior's ``scale``, as trainable networks are, and it trains one λ per weight.
+
+        Args:
+            scale: the prior's standard deviation of each weight, such as ``posterior.prior.scale``; dtype and device
+                follow it.
+            noise_dim, hidden: k and the hidden layers of ``g``: cheap by default; larger ones fit more.
+            relative_noise: the first λ in units of ``scale``.
+            rng: source of the initial weights.
+        """
+        return cls(
+            len(scale),
+            noise_dim,
+            hidden,
+            noise_scale=relative_noise * scale,
+            train_noise_scale=True,
+            output_scale=scale,
+            rng=rng,
+            dtype=scale.dtype,
+            device=scale.device,
+        )
 
     def _log_noise_scale(self, noise_scale, dtype, device) -> Tensor | None:
         if noise_scale is None:

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from gpvi_lib import checkpoints
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
-from gpvi_lib.errors import DivergedError, OutOfTime
+from gpvi_lib.errors import DivergedError, GPVIError, OutOfTime
 from gpvi_lib.fit import Minibatches, fit
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
@@ -67,9 +67,9 @@ def train(case, *, seed=5, steps=12, callback=None, checkpoint=None, **arguments
     make_sampler, make_objective = CASES[case]
     rng = torch.Generator().manual_seed(seed)
     sampler, objective = make_sampler(rng), make_objective()
-    arguments = {"batch_size": 8, "final_lr": 1e-3, "callback_every": 1} | arguments
+    arguments = {"batch_size": 8, "lr": 0.05, "final_lr": 1e-3, "callback_every": 1} | arguments
     result = fit(
-        sampler, regression(), objective, steps=steps, lr=0.05, rng=rng, callback=callback or summary,
+        sampler, regression(), objective, steps=steps, rng=rng, callback=callback or summary,
         checkpoint=checkpoint, checkpoint_seconds=0, progress=False, **arguments,
     )  # fmt: skip
     return {"sampler": sampler.state_dict(), "rng": rng.get_state(), "history": result.history}
@@ -115,6 +115,49 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(case, minibatches, tmp_
 
 def test_checkpoints_do_not_change_a_run(tmp_path):
     assert_identical(train("gpvi helper", checkpoint=tmp_path / "run.pt"), train("gpvi helper"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"case": "amortised gfsf"}, "objective"),
+        ({"case": "mean field"}, "sampler"),
+        ({"batch_size": 10}, "batch_size, target"),
+        ({"lr": 0.06, "weight_decay": 0.1}, "lr, weight_decay"),
+        ({"steps": 13}, "final_lr"),
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused(changes, differs, tmp_path):
+    checkpoint = tmp_path / "run.pt"
+    train("elbo", checkpoint=checkpoint)
+    with pytest.raises(
+        GPVIError, match=rf"run.pt is the checkpoint of another run \(what differs: {differs}\): delete"
+    ):
+        train(**{"case": "elbo"} | changes, checkpoint=checkpoint)
+
+
+def test_the_checkpoint_of_other_data_is_refused_and_that_of_a_longer_run(tmp_path):
+    checkpoint = str(tmp_path / "run.pt")
+    arguments = {"checkpoint": checkpoint, "checkpoint_seconds": 0}
+    rng = torch.Generator().manual_seed(11)
+    inputs, targets = torch.randn(20, DIM, generator=rng), torch.randn(20, generator=rng)
+    fit_particles(BayesianLinearRegression(inputs, targets), **arguments)
+    with pytest.raises(GPVIError, match=r"\(what differs: target\)"):
+        fit_particles(BayesianLinearRegression(inputs, targets + 5), **arguments)
+    with pytest.raises(GPVIError, match="is 9 steps on already, more than steps = 8"):
+        fit_particles(BayesianLinearRegression(inputs, targets), steps=8, **arguments)
+    longer = fit_particles(
+        BayesianLinearRegression(inputs, targets), steps=11, **arguments
+    )  # constant rate: it goes on
+    assert longer.seconds > 0
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04garbage"])
+def test_a_file_that_is_no_checkpoint_is_named(content, tmp_path):
+    checkpoint = tmp_path / "run.pt"
+    checkpoint.write_bytes(content)
+    with pytest.raises(GPVIError, match="run.pt is no checkpoint or is damaged: delete it"):
+        train("svgd", checkpoint=checkpoint)
 
 
 def test_resuming_uses_what_the_checkpoint_says_and_not_the_new_start(tmp_path):
@@ -284,6 +327,35 @@ def test_a_target_that_cannot_work_is_named_before_the_first_step(target, messag
     assert steps == []
 
 
+class Smallest:
+    """All that a target needs without minibatches."""
+
+    dim = DIM
+
+    def log_prob(self, x):
+        return -0.5 * x.square().sum(-1)
+
+
+def test_a_target_needs_no_more_than_a_dimension_and_a_density():
+    fit_particles(Smallest())
+    with pytest.raises(ValueError, match="Smallest has no data to take minibatches of"):
+        fit_particles(Smallest(), batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "message"),
+    [
+        (torch.distributions.Normal(0.0, 1.0), {}, "Normal is no target, it has no dim: a target is an object with"),
+        (lambda x: x, {}, "function is no target, it has no dim and no log_prob"),
+        (Smallest(), {"rng": 0}, r"rng must be a torch.Generator, such as torch.Generator\(\).manual_seed\(0\), got 0"),
+        (Smallest(), {"steps": -1}, "steps must not be negative, got -1"),
+    ],
+)
+def test_arguments_that_cannot_work_are_named(target, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fit_particles(target, **arguments)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("objective", [ParVI(), MaximumLikelihood()], ids=["direction", "likelihood"])
 def test_a_run_that_diverges_says_who_and_when(bad, objective, tmp_path):
@@ -291,12 +363,12 @@ def test_a_run_that_diverges_says_who_and_when(bad, objective, tmp_path):
 
     def turns_bad(x):
         calls.append(1)
-        return -x.square().sum(-1) * (bad if len(calls) >= 6 else 1.0)
+        return -x.square().sum(-1) * (bad if len(calls) >= 7 else 1.0)
 
     target = Broken(turns_bad)
     target.log_likelihood = target.log_prob
     rng = torch.Generator().manual_seed(0)
-    # Two calls before the first step, one in each step: the sixth call is in step 4.
+    # Two calls before the first step, one for the first checkpoint, one in each step: the seventh is in step 4.
     with pytest.raises(
         DivergedError, match=r"^toy svgd seed 3: the loss is (nan|-?inf) at step 4; lower the learning rate"
     ):

@@ -14,6 +14,7 @@ from gpvi_lib import (
     CategoricalLikelihood,
     ClassificationPosterior,
     FlatModule,
+    Generator,
     LearnedNoise,
     NormalLikelihood,
     NormalMixture,
@@ -128,14 +129,95 @@ def test_data_that_do_not_fit_are_refused(normal):
     x, y = normal(5, 2), normal(5)
     with pytest.raises(ValueError, match="5 inputs but 4 targets"):
         Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y[:4])
-    with pytest.raises(ValueError, match=r"targets must have shape \(5,\), got \(5, 1\)"):
-        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y[:, None]).log_prob(normal(2, 3))
-    with pytest.raises(ValueError, match=r"networks with 2 outputs, m and log σ per input, got outputs \(2, 5, 1\)"):
-        Posterior(nn.Linear(2, 1), NormalLikelihood(), x, y).log_prob(normal(2, 3))
+    with pytest.raises(ValueError, match=r"targets must have shape \(N,\), got \(5, 1\): try .squeeze\(-1\)"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y[:, None])
+    with pytest.raises(ValueError, match=r"networks with 2 outputs, m and log σ per input, got outputs \(1, 1, 1\)"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(), x, y)
     with pytest.raises(ValueError, match="networks with 1 output per input"):
-        Posterior(nn.Linear(2, 2), NormalLikelihood(0.1), x, y).log_prob(normal(2, 6))
-    with pytest.raises(ValueError, match="one output per input, got 10 for 5 inputs"):
-        Posterior(LearnedNoise(nn.Linear(2, 2)), NormalLikelihood(), x, y).log_prob(normal(2, 7))
+        Posterior(nn.Linear(2, 2), NormalLikelihood(0.1), x, y)
+    with pytest.raises(ValueError, match="one output per input, got 2 for 1 inputs"):
+        Posterior(LearnedNoise(nn.Linear(2, 2)), NormalLikelihood(), x, y)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_datum_that_is_no_number_is_named(bad, normal):
+    x, y = normal(5, 2), normal(5)
+    y[3] = bad
+    with pytest.raises(ValueError, match=rf"targets\[3\] is {bad}: leave such data out"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y)
+    x[1, 0] = bad
+    with pytest.raises(ValueError, match=rf"inputs\[1, 0\] is {bad}"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, normal(5))
+
+
+def test_data_of_another_kind_are_refused(normal):
+    x, y = normal(5, 2), normal(5)
+    with pytest.raises(ValueError, match="inputs must be one tensor, got ndarray: torch.as_tensor makes one"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x.numpy(), y)
+    with pytest.raises(ValueError, match="inputs must be one tensor, got tuple"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), (x, x), y)
+    with pytest.raises(ValueError, match="the inputs are on cpu and the targets on meta: move one of them"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, torch.zeros(5, dtype=torch.long, device="meta"))
+    target = Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y)
+    with pytest.raises(ValueError, match=r"inputs are torch.float64 and the weights torch.float32: convert the data"):
+        target.log_prob(normal(2, 3).float())
+    with pytest.raises(ValueError, match="this network has 3 weights, got weight vectors of 4"):
+        target.predictive(normal(2, 4), x)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.zeros(5), r"labels must be class indices, integers of shape \(N,\), got torch.float32 \(5,\)"),
+        (torch.zeros(5, 1, dtype=torch.long), r"got torch.int64 \(5, 1\): try .long\(\), .squeeze\(-1\)"),
+        (torch.tensor([0, 1, 2, 3, 1]), "labels go from 0 to 3, but the network's 3 outputs are for classes 0 to 2"),
+        (torch.tensor([0, 1, -1, 2, 1]), "labels go from -1 to 2"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(labels, message, normal):
+    with pytest.raises(ValueError, match=message):
+        Posterior(nn.Linear(2, 3), CategoricalLikelihood(), normal(5, 2), labels)
+
+
+class Returns(nn.Module):
+    """A linear layer whose output something is done to."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.linear, self.change = nn.Linear(2, 1), change
+
+    def forward(self, x):
+        return self.change(self.linear(x))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda o: (o, o), "the module must return one tensor, got tuple: wrap it"),
+        (
+            lambda o: o * o.sum().item(),
+            r"cannot be evaluated on inputs \(2,\) for many weights at once; it has to take",
+        ),
+        (lambda o: o.missing, "cannot be evaluated .*: 'Tensor' object has no attribute 'missing'"),
+    ],
+)
+def test_a_module_that_cannot_be_evaluated_for_many_weights_is_refused(change, message, normal):
+    with pytest.raises(ValueError, match=message):
+        Posterior(Returns(change), NormalLikelihood(1.0), normal(5, 2), normal(5))
+    with pytest.raises(ValueError, match=r"cannot be evaluated on inputs \(4,\)"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), normal(5, 4), normal(5))
+
+
+def test_a_generator_for_weights_starts_at_the_prior_s_scale(normal):
+    target = Posterior(mlp([2, 50, 1]), NormalLikelihood(1.0), normal(5, 2), normal(5))
+    generator = Generator.for_weights(target.prior.scale, rng=torch.Generator().manual_seed(0))
+    w = generator.sample(500, torch.Generator().manual_seed(1))
+    assert w.dtype == torch.float64 == target.log_prob(w).dtype  # that of the data
+    # The biases of the output layer are N(0, scale^2): over 201 weights the mean square of w / scale is 1 with a
+    # standard error of 0.1; the output layer's weights, at most 32^-1/2 of the scale times features below 1, add to it.
+    assert 0.6 < float((w / target.prior.scale).square().mean()) < 2.4
+    assert_close(generator.noise_scale, 0.02 * target.prior.scale)
+    assert isinstance(generator.log_noise_scale, nn.Parameter)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan])
@@ -163,6 +245,23 @@ def test_quantiles_invert_the_distribution_function(mixture):
     low, high = mixture.interval(0.9)
     assert_close((low, high), (quantiles[1], quantiles[3]))
     assert_close(mixture.cdf(high) - mixture.cdf(low), torch.full((4,), 0.9, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 90, -0.5])
+def test_levels_are_probabilities(level, mixture):
+    with pytest.raises(ValueError, match=f"level of an interval must be between 0 and 1, such as 0.9, got {level}"):
+        mixture.interval(level)
+    with pytest.raises(ValueError, match="levels must be between 0 and 1"):
+        mixture.icdf(level)
+
+
+def test_values_of_a_mixture_are_one_for_each_input(mixture):
+    """(b, 1) would broadcast to (b, b) without a word."""
+    for evaluate in (mixture.log_prob, mixture.cdf):
+        with pytest.raises(ValueError, match=r"there are 4 inputs, so values must have shape \(..., 4\), got \(4, 1\)"):
+            evaluate(torch.zeros(4, 1, dtype=torch.float64))
+        assert evaluate(torch.zeros(5, 4, dtype=torch.float64)).shape == (5, 4)
+        assert evaluate(torch.zeros((), dtype=torch.float64)).shape == (4,)
 
 
 def test_one_component_is_the_normal_distribution(normal):
@@ -245,4 +344,4 @@ def test_the_default_prior_is_that_of_the_fan_in(normal):
     for name, value in expected.items():
         assert_close(scales[name], torch.full_like(scales[name], value))
     noisy = Posterior(LearnedNoise(nn.Linear(2, 1)), NormalLikelihood(), x, y)
-    assert_close(noisy.prior.scale, torch.tensor([1.0, 2**-0.5, 2**-0.5, 2**-0.5]))
+    assert_close(noisy.prior.scale, torch.tensor([1.0, 2**-0.5, 2**-0.5, 2**-0.5], dtype=torch.float64))

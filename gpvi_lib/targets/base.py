@@ -9,10 +9,11 @@ from torch import Tensor
 
 @runtime_checkable
 class Target(Protocol):
-    """An unnormalised density on R^d.
+    """An unnormalised density on R^d: any object with ``dim`` and ``log_prob(x)``.
 
-    A target on data has ``num_data`` (``None`` otherwise) and takes ``batch``, indices of data; it then scales the
-    minibatch's log-likelihood by ``N / B``, so that every minibatch estimates the same log-density.
+    A target on data also has ``num_data`` and takes ``batch``, indices of data; it then scales the minibatch's
+    log-likelihood by ``N / B``, so that every minibatch estimates the same log-density. Without minibatches neither
+    is asked for.
     """
 
     @property
@@ -41,7 +42,7 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
             f"{type(target).__name__} lives on R^{target.dim}, got points of shape {tuple(x.shape)}; "
             f"give the sampler dim = {target.dim}"
         )
-    value = target.log_prob(x, batch)
+    value = target.log_prob(x) if batch is None else target.log_prob(x, batch)
     if value.shape != (len(x),):
         raise ValueError(
             f"{type(target).__name__}.log_prob must return one number per point, shape ({len(x)},), got "

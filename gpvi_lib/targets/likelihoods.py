@@ -33,12 +33,30 @@ class NormalMixture(MixtureSameFamily):
         assert isinstance(self.component_distribution, Normal)
         return self.component_distribution
 
+    def _checked(self, value: Tensor) -> Tensor:
+        if value.ndim and value.shape[-1] != self.batch_shape[-1]:
+            raise ValueError(
+                f"there are {self.batch_shape[-1]} inputs, so values must have shape (..., {self.batch_shape[-1]}), "
+                f"got {tuple(value.shape)}"
+            )
+        return value
+
+    def log_prob(self, value: Float[Tensor, "*l b"]) -> Float[Tensor, "*l b"]:
+        """Log-density at one value for each input."""
+        return super().log_prob(self._checked(value))
+
+    def cdf(self, value: Float[Tensor, "*l b"]) -> Float[Tensor, "*l b"]:
+        """Probability of less than one value for each input."""
+        return super().cdf(self._checked(value))
+
     def icdf(self, value: Float[Tensor, "*l 1"] | float) -> Float[Tensor, "*l b"]:
         """Quantiles at the levels ``value``, which broadcasts against ``(b,)``, by bisection.
 
         A mixture's quantile lies between the smallest and the largest of its components' quantiles.
         """
         level = torch.as_tensor(value, dtype=self.mean.dtype, device=self.mean.device)
+        if not bool(((level > 0) & (level < 1)).all()):
+            raise ValueError(f"levels must be between 0 and 1, got {value}")
         quantiles = self.parts.icdf(level[..., None])
         low, high = quantiles.amin(-1), quantiles.amax(-1)
         for _ in range(BISECTIONS):
@@ -48,7 +66,9 @@ class NormalMixture(MixtureSameFamily):
         return (low + high) / 2
 
     def interval(self, level: float) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
-        """The central interval that holds ``level`` of the probability: its lower and upper ends."""
+        """The central interval that holds ``level``, in (0, 1), of the probability: its lower and upper ends."""
+        if not 0 < level < 1:
+            raise ValueError(f"the level of an interval must be between 0 and 1, such as 0.9, got {level}")
         return self.icdf((1 - level) / 2), self.icdf((1 + level) / 2)
 
     def rescaled(self, shift: float, factor: float) -> NormalMixture:
@@ -110,6 +130,12 @@ class NormalLikelihood:
         mean, log_scale = outputs.unbind(-1)
         return mean, log_scale.exp(), log_scale
 
+    def check(self, outputs: Float[Tensor, "n b o"], targets: Float[Tensor, " N"]) -> None:
+        """Raises a ValueError unless there is one number to predict for each input, and outputs for it."""
+        self._parameters(outputs)
+        if targets.ndim != 1:
+            raise ValueError(f"targets must have shape (N,), got {tuple(targets.shape)}: try .squeeze(-1)")
+
     def __call__(self, outputs: Float[Tensor, "n b o"], targets: Float[Tensor, " b"]) -> Float[Tensor, "n b"]:
         """Log-densities of the data under each network."""
         mean, scale, log_scale = self._parameters(outputs)
@@ -126,11 +152,26 @@ class NormalLikelihood:
 class CategoricalLikelihood:
     """``log softmax(outputs)_y`` for a classifier's logits."""
 
+    def check(self, outputs: Float[Tensor, "n b c"], targets: Int[Tensor, " N"]) -> None:
+        """Raises a ValueError unless targets are class indices, ``(N,)``, that the outputs have room for."""
+        if targets.is_floating_point() or targets.is_complex() or targets.ndim != 1:
+            raise ValueError(
+                f"labels must be class indices, integers of shape (N,), got {targets.dtype} {tuple(targets.shape)}: "
+                "try .long(), .squeeze(-1), or .argmax(-1) for one-hot labels"
+            )
+        if outputs.ndim != 3:
+            raise ValueError(f"a classifier must return (inputs, classes), got {tuple(outputs.shape[1:])}")
+        if not 0 <= int(targets.min()) <= int(targets.max()) < outputs.shape[-1]:
+            raise ValueError(
+                f"labels go from {int(targets.min())} to {int(targets.max())}, but the network's {outputs.shape[-1]} "
+                f"outputs are for classes 0 to {outputs.shape[-1] - 1}"
+            )
+
     def __call__(self, outputs: Float[Tensor, "n b c"], targets: Int[Tensor, " b"]) -> Float[Tensor, "n b"]:
         """Log-probabilities of the labels under each network."""
         log_probs = torch.log_softmax(outputs, dim=-1)
         return log_probs.gather(-1, targets.expand(len(outputs), -1)[..., None]).squeeze(-1)
 
     def predictive(self, outputs: Float[Tensor, "n b c"]) -> Categorical:
-        """Class probabilities, averaged over networks."""
+        """Class probabilities, averaged over networks: ``.probs``, ``(b, c)``."""
         return Categorical(probs=outputs.softmax(-1).mean(0))

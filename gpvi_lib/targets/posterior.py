@@ -15,6 +15,20 @@ from gpvi_lib.targets.priors import NormalPrior
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
 
 
+def _check_data(inputs: object, targets: object) -> None:
+    for name, data in (("inputs", inputs), ("targets", targets)):
+        if not isinstance(data, Tensor):
+            raise ValueError(f"{name} must be one tensor, got {type(data).__name__}: torch.as_tensor makes one")
+        if data.is_floating_point() and not bool((good := torch.isfinite(data)).all()):
+            where = (~good).nonzero()[0].tolist()
+            raise ValueError(f"{name}{where} is {data[tuple(where)].item()}: leave such data out, or fill them in")
+    assert isinstance(inputs, Tensor) and isinstance(targets, Tensor), "just seen"
+    if len(inputs) != len(targets):
+        raise ValueError(f"{len(inputs)} inputs but {len(targets)} targets")
+    if inputs.device != targets.device:
+        raise ValueError(f"the inputs are on {inputs.device} and the targets on {targets.device}: move one of them")
+
+
 class Posterior:
     """``p(w | D) ∝ p(w) Π_i p(y_i | x_i, w)`` over the flattened weights ``w (d,)`` of any ``nn.Module``.
 
@@ -28,7 +42,8 @@ class Posterior:
         prior: anything with ``log_prob(w)``; ``None`` for independent normals with mean 0 and variance 1 / fan-in.
 
     Raises:
-        ValueError: if there are not as many inputs as targets.
+        ValueError: if there are not as many inputs as targets, a number of theirs is not finite, the module cannot be
+            evaluated on them, or the likelihood's ``check(outputs, targets)``, where it has one, refuses them.
     """
 
     def __init__(
@@ -39,12 +54,31 @@ class Posterior:
         targets: Float[Tensor, "N ..."],
         prior=None,
     ) -> None:
-        if len(inputs) != len(targets):
-            raise ValueError(f"{len(inputs)} inputs but {len(targets)} targets")
+        _check_data(inputs, targets)
         self.network = module if isinstance(module, FlatModule) else FlatModule(module)
         self.likelihood, self.inputs, self.targets = likelihood, inputs, targets
-        self.prior = NormalPrior(self.network.fan_in_scale().to(inputs.device)) if prior is None else prior
+        dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
+        self.prior = NormalPrior(self.network.fan_in_scale(dtype).to(inputs.device)) if prior is None else prior
         self.dim, self.num_data = self.network.dim, len(inputs)
+        self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
+
+    @torch.no_grad()
+    def _check_outputs(self, weights: Float[Tensor, "1 d"]) -> None:
+        """Evaluate one network on the first input, and ask the likelihood what it thinks of the outputs."""
+        try:
+            outputs = self.network(weights, self.inputs[:1])
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"the module cannot be evaluated on inputs {tuple(self.inputs.shape[1:])} for many weights at once; it "
+                "has to take one tensor and return one, by operations that torch.vmap knows (wrap it in a module that "
+                f"takes its inputs as one tensor, or does without what is refused): {error}"
+            ) from error
+        if not isinstance(outputs, Tensor):
+            raise ValueError(
+                f"the module must return one tensor, got {type(outputs).__name__}: wrap it in one that does"
+            )
+        if hasattr(self.likelihood, "check"):
+            self.likelihood.check(outputs, self.targets)
 
     def log_likelihood(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``(N / B) Σ_b log p(y_b | x_b, w)``.
@@ -69,7 +103,10 @@ class Posterior:
 
     @torch.no_grad()
     def predictive(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Distribution:
-        """``(1/n) Σ_i p(y | x_b, w_i)``, a distribution with one batch axis ``(b,)``: mean, quantiles, density.
+        """``(1/n) Σ_i p(y | x_b, w_i)``, a ``torch.distributions`` object with one batch axis ``(b,)``.
+
+        Of a regression with mean, quantiles and density (:class:`NormalMixture`); of a classifier with ``probs``. All
+        networks are evaluated on all inputs at once, so split many inputs into parts.
 
         Raises:
             ValueError: if the likelihood is a plain function, without ``predictive(outputs)``.
