@@ -104,9 +104,10 @@ class Training:
         self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
         self.batches: Minibatches | None = None
         if batch_size is not None:
-            if getattr(target, "num_data", None) is None:
+            num_data = getattr(target, "num_data", None)
+            if num_data is None:
                 raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
-            self.batches = Minibatches(target.num_data, batch_size)
+            self.batches = Minibatches(num_data, batch_size)
         groups = _parameters(sampler, apart=noise_scale_lr is not None)
         self.lr_factors = [1.0] if noise_scale_lr is None else [1.0, noise_scale_lr / lr]
         self.optimizer = OPTIMIZERS[optimizer](groups, lr=lr, weight_decay=weight_decay)

@@ -119,7 +119,7 @@ def load(experiment: Experiment | str, method: str, seed: int, profile: str | Pr
     experiment, profile = get_experiment(experiment), get_profile(profile)
     path = record_path(experiment, method, seed, profile)
     if not path.exists():
-        remedy = _run_command(experiment.name, method, seed, profile.name)
+        remedy = _run_command(experiment.name, method, profile.name)
         raise RecordMissing(f"there is no record {shown(path)}; compute it with `{remedy}`")
     record = _parse(path)
     _check_cell(record, experiment.name, method, seed, profile.name)
@@ -142,8 +142,9 @@ def state(experiment: Experiment | str, method: str, seed: int, profile: str | P
     return "valid"
 
 
-def _run_command(experiment: str, method: str, seed: int, profile: str) -> str:
-    return f"python -m gpvi_lib run {experiment} --method {method} --seed {seed} --profile {profile}"
+def _run_command(experiment: str, method: str, profile: str) -> str:
+    """What computes all records of a method that are missing or stale: one is seldom alone."""
+    return f"python -m gpvi_lib run {experiment} --method {method} --profile {profile}"
 
 
 def _damaged(path: Path, what: str) -> RecordDamaged:
@@ -193,7 +194,7 @@ def _check_fresh(record: Record, config: dict) -> None:
         return
     now, then = json.loads(canonical_json(config)), record.config
     changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
-    remedy = _run_command(record.experiment, record.method, record.seed, record.profile)
+    remedy = _run_command(record.experiment, record.method, record.profile)
     raise RecordStale(
         f"{shown(record.path)} is stale: it was computed with another configuration "
         f"(changed: {', '.join(changed)}); compute it again with `{remedy}`"

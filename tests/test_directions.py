@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
+from gpvi_lib.experiments import build
 from gpvi_lib.fit import fit
 from gpvi_lib.kernels import RBF
 from gpvi_lib.objectives import ParVI
@@ -23,6 +24,18 @@ def kernel(a, b):
 def kernel_gradient(a, b):
     """∇_a k(a, b)."""
     return -2 / H * (a - b) * kernel(a, b)
+
+
+@pytest.mark.parametrize("kind", build.DIRECTIONS)
+def test_every_registered_direction_leads_to_the_target(kind):
+    """From (4, 0) on average to N(0, I); a direction of the wrong sign, or without a score, does not get there."""
+    rng = torch.Generator().manual_seed(0)
+    points = torch.randn(40, 2, generator=rng) + torch.tensor([4.0, 0.0])
+    sampler, objective = Particles(points), build.build_objective({"kind": "parvi", "direction": {"kind": kind}})
+    fit(sampler, Gaussian(torch.zeros(2), torch.eye(2)), objective, steps=400, lr=0.05, rng=rng, progress=False)
+    x = sampler.sample(None, rng)
+    # Forty exact draws have a mean within 4 / sqrt(40) = 0.63 of 0 in each coordinate.
+    assert bool((x.mean(0).abs() < 0.63).all()), f"{kind} ends at {x.mean(0).tolist()}"
 
 
 def test_svgd_is_the_double_loop(normal):

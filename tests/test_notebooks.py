@@ -17,7 +17,8 @@ def test_the_notebook_exists(number):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_committed_notebook_is_as_it_must_be(path):
-    assert problems(path, FIGURES) == []
+    found = problems(path, FIGURES)
+    assert not found, "\n".join(found)
 
 
 def test_every_committed_figure_comes_from_a_notebook():

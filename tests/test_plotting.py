@@ -235,14 +235,32 @@ def oklab(linear):
     return np.cbrt(np.clip(linear, 0, 1) @ cones.T) @ opponents.T
 
 
+def seen_as(colours, vision):
+    """Perceived coordinates of colours (n, 3)."""
+    rgb = np.asarray(colours)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return oklab(linear @ np.array(VISION[vision]).T)
+
+
+def free_colours(taken, number=5):
+    """Colours of a coarse grid that are the easiest to tell from those taken, and from the page, in any vision."""
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 0.9, 10)] * 3), -1).reshape(-1, 3)
+    taken = np.vstack([taken, np.ones((1, 3))])
+    gaps = [
+        np.linalg.norm(seen_as(grid, vision)[:, None] - seen_as(taken, vision)[None], axis=-1).min(1)
+        for vision in VISION
+    ]
+    return [matplotlib.colors.to_hex(grid[index]) for index in np.min(gaps, axis=0).argsort()[::-1][:number]]
+
+
 @pytest.mark.parametrize("vision", VISION)
 def test_any_two_methods_can_be_told_apart(vision):
     methods = [method for method in METHOD_COLOURS if not method.endswith("_best")]
     rgb = np.array([matplotlib.colors.to_rgb(METHOD_COLOURS[method]) for method in methods])
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    seen = oklab(linear @ np.array(VISION[vision]).T)
+    seen = seen_as(rgb, vision)
     distances = np.linalg.norm(seen[:, None] - seen[None], axis=-1) + np.eye(len(methods))
-    closest = np.unravel_index(distances.argmin(), distances.shape)
-    assert distances.min() > 0.075, [methods[index] for index in closest]
-    white = oklab(np.ones((1, 3)))
+    close = [methods[index] for index in np.unravel_index(distances.argmin(), distances.shape)]
+    others = rgb[[method != close[1] for method in methods]]
+    assert distances.min() > 0.075, f"{' and '.join(close)} look alike; free: {', '.join(free_colours(others))}"
+    white = seen_as(np.ones((1, 3)), vision)
     assert np.linalg.norm(seen - white, axis=-1).min() > 0.2  # stands out from the page

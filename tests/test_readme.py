@@ -15,11 +15,15 @@ def test_the_generated_parts_are_fresh():
 
 
 def test_the_map_leads_to_every_notebook_and_names_every_record_once():
+    add = "add it to MAP in gpvi_lib/readme.py, then run: python -m gpvi_lib scoreboard"
     pages = {path.stem for path in repository().glob("notebooks/*.ipynb")} - {"00-overview"}
-    assert {page.removeprefix("notebooks/") for _, page, _ in readme.MAP if page.startswith("notebooks/")} == pages
+    mapped = {page.removeprefix("notebooks/") for _, page, _ in readme.MAP if page.startswith("notebooks/")}
+    assert not pages - mapped, f"{', '.join(pages - mapped)}: {add}"
+    assert not mapped - pages, f"MAP names notebooks that are not there: {', '.join(mapped - pages)}"
     named = [name for *_, names in readme.MAP for name in names]
     recorded = {path.parent.name for path in (repository() / "results" / "paper").glob("*/*.json")}
-    assert len(named) == len(set(named)) and set(named) >= recorded and set(named) <= EXPERIMENTS.keys()
+    assert len(named) == len(set(named)) and set(named) <= EXPERIMENTS.keys()
+    assert not recorded - set(named), f"{', '.join(recorded - set(named))}: {add}"
 
 
 def test_marks_that_are_missing_are_named():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib.targets import Banana, GaussianMixture, check_finite
+from gpvi_lib.targets import Banana, GaussianMixture, check_finite, toy
 
 MEANS = torch.tensor([[-2.0, 0.5], [1.0, 2.0], [0.0, -1.5]], dtype=torch.float64)
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
@@ -17,7 +17,13 @@ TARGETS = {
 
 
 def draw(target, n, rng):
-    return target.sample(n, rng, torch.float64) if isinstance(target, Banana) else target.sample(n, rng)
+    return target.sample(n, rng).double()
+
+
+def test_every_toy_target_is_tested_here():
+    classes = {item for item in vars(toy).values() if isinstance(item, type) and item.__module__ == toy.__name__}
+    untested = {cls.__name__ for cls in classes - {type(target) for target in TARGETS.values()}}
+    assert not untested, f"enter in TARGETS: {', '.join(sorted(untested))}"
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -32,7 +38,7 @@ def test_the_density_integrates_to_one(name):
 def test_moments_of_draws_are_those_of_the_density(name, rng):
     target, n = TARGETS[name], 20_000
     x = draw(target, n, rng)
-    mean = target.mean if name == "mixture" else torch.zeros(2, dtype=torch.float64)
+    mean = target.mean
     products = (x - mean)[:, :, None] * (x - mean)[:, None]
     for values, expected in ((x, mean), (products, target.covariance)):
         standard_error = values.std(0) / math.sqrt(n)

@@ -33,6 +33,11 @@ class Banana:
             raise ValueError(f"scale and width of a banana must be positive, got {self.scale} and {self.width}")
 
     @property
+    def mean(self) -> Float[Tensor, " 2"]:
+        """Zero, in float64."""
+        return torch.zeros(2, dtype=torch.float64)
+
+    @property
     def covariance(self) -> Float[Tensor, "2 2"]:
         """``diag(s^2, w^2 + 2 b^2 s^4)``, in float64."""
         variances = [self.scale**2, self.width**2 + 2 * self.bend**2 * self.scale**4]
