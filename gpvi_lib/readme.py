@@ -67,12 +67,12 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-cifar10-clean-published",
         ),
     ),
-    ("beyond the paper: regression on UCI sets", "", ("uci-regression",)),
+    ("beyond the paper: regression on UCI sets", "notebooks/17-your-own-model", ("uci-regression",)),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
 """Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.
 
-A page that is not written yet is empty; an experiment without records takes no part."""
+An experiment without records takes no part."""
 
 
 def where() -> str:
@@ -82,10 +82,9 @@ def where() -> str:
         frames = [records.frame(name, "paper", missing="skip") for name in names]
         runs, hours = sum(map(len, frames)), sum(float(frame["seconds"].sum()) for frame in frames) / 3600
         path = f"{page}.ipynb" if page.startswith("notebooks/") else f"{page}.md"
-        here = f"[{Path(page).stem}]({path})" if page else "no notebook yet"
         kept = ", ".join(f"`{name}`" for name in names)
         took = f"{runs} | {hours:.1f}" if runs else " | "
-        lines.append(f"| {part} | {here} | {kept} | {took} |")
+        lines.append(f"| {part} | [{Path(page).stem}]({path}) | {kept} | {took} |")
     return "\n".join(lines)
 
 

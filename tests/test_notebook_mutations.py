@@ -37,6 +37,7 @@ MUTATIONS = {
     "12": ("targets/energy.py", "return -0.5 * (residual / width)", "return -1.0 * (residual / width)"),
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
     "14": ("targets/classification.py", ".mul_(outputs[layer - 1].sign())", ""),
+    "17": ("targets/likelihoods.py", "mean, log_scale.exp(), log_scale", "mean, log_scale.exp(), -log_scale"),
 }
 
 

@@ -1,8 +1,11 @@
-"""What README.md says of records is what they say."""
+"""What README.md says of records is what they say, and its code runs."""
+
+import re
 
 import pytest
+import torch
 
-from gpvi_lib import readme
+from gpvi_lib import load_sampler, readme
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.paths import repository
@@ -37,3 +40,31 @@ def test_only_what_is_between_the_marks_changes():
     new = readme.updated(text)
     assert new.startswith("before\n<!-- map -->\n| In the paper |") and new.endswith("<!-- /scores -->\nafter")
     assert "old" not in new and readme.updated(new) == new
+
+
+def run_snippet(heading, monkeypatch, folder):
+    """The names that the Python code below a heading defines, run in `folder` with 20 steps of training."""
+    code = re.search(rf"## {heading}\n.*?```python\n(.*?)```", TEXT, re.DOTALL)[1]
+    short = code.replace("steps=2_000", "steps=20")
+    assert short != code
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(short, names)
+    return names
+
+
+def test_the_snippet_for_a_density_runs(monkeypatch, tmp_path):
+    names = run_snippet("Use it on your own density", monkeypatch, tmp_path)
+    assert names["samples"].shape == (1_000, 20) and names["samples"].isfinite().all()
+
+
+def test_the_snippet_for_a_model_runs_and_its_file_brings_the_sampler_back(monkeypatch, tmp_path):
+    names = run_snippet("Use it on your own model", monkeypatch, tmp_path)
+    predictive, low, high = names["predictive"], names["low"], names["high"]
+    assert low.shape == (len(names["x_test"]),) and (low < predictive.mean).all() and (predictive.mean < high).all()
+    held = predictive.cdf(high) - predictive.cdf(low)
+    torch.testing.assert_close(held, torch.full_like(held, 0.9), rtol=0, atol=1e-4)  # bisected in float32
+    assert predictive.stddev.shape == predictive.log_prob(names["data"].test_targets.float()).shape == low.shape
+    again = load_sampler(tmp_path / "posterior.safetensors")
+    drawn = [sampler.sample(3, torch.Generator().manual_seed(1)) for sampler in (again, names["sampler"])]
+    assert torch.equal(*drawn)
