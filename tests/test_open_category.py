@@ -104,6 +104,7 @@ def test_settings_are_judged_on_images_and_seeds_that_no_table_sees():
         assert config["dataset"] == "mnist-validation" and config["steps"] == 600
         oc.build_sampler(small(config)["sampler"], 50, 1.0, torch.Generator())
         oc.build_objective(config["objective"])
+        assert ("noise_scale_lr" in config) is config["sampler"].get("train_noise_scale", False), method
     assert not used & set(oc.settings_seeds("paper"))
     assert oc.settings_config("lambda_0.03", "paper")["sampler"]["noise_scale"] == 0.03
 

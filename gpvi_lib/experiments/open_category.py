@@ -231,10 +231,10 @@ def settings_seeds(profile: str) -> tuple[int, ...]:
 def settings_config(method: str, profile: str) -> dict:
     """Everything but the seed: one epoch of MNIST, digits at the smaller profiles, and never a test image."""
     if profile == "paper":
-        config = image_config("mnist", KNOWN_CLASSES, "short", "gpvi_best", profile)
+        config = image_config("mnist", KNOWN_CLASSES, "short", "gpvi", profile)
         config |= {"dataset": "mnist-validation", "steps": 600, "history_every": 300}
     else:
-        config = digits_config("gpvi_best", profile) | {"dataset": "digits-validation"}
+        config = digits_config("gpvi", profile) | {"dataset": "digits-validation"}
     size = SIZES["mnist" if profile == "paper" else "digits"]
     return config | {"more": {"samples": [], "images": 1_000}} | _settings(size)[method]
 
