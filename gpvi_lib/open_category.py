@@ -61,7 +61,9 @@ class Runs:
         return self.board.groupby("method", sort=False)[list(keys or MEASURES)].mean()
 
     def values(self, method: str, key: str) -> np.ndarray:
-        """One number for each seed."""
+        """One number for each seed; none where nothing is recorded."""
+        if key not in self.board:
+            return np.array([])
         return self.board.loc[self.board["method"] == method, key].to_numpy()
 
     def pooled(self, method: str, name: str) -> np.ndarray:

@@ -16,7 +16,7 @@ def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPVI_RESULTS", str(tmp_path_factory.mktemp("results")))
         records.sweep(DIGITS, "smoke", ["svgd", "gpvi_best", "mf_vi"], progress=False)
-        return report.Runs.recorded(DIGITS, "smoke", TABLE)
+        yield report.Runs.recorded(DIGITS, "smoke", TABLE)
 
 
 def scores(rng, shift, size):
@@ -105,6 +105,8 @@ def test_results_have_a_row_for_every_method_and_dashes_where_nothing_ran(runs):
     assert rows["GPVI, exact density"][-2:] == ["–", "–"]  # not in the paper
     assert rows["GPVI (best setting)"][-2:] == rows["GPVI (as printed)"][-2:] == ["0.988 ± 0.001", "0.001 ± 0.0005"]
     assert "clean %" in report.results(runs, runs).splitlines()[0]
+    nothing = report.Runs.recorded(DIGITS, "quick", TABLE)
+    assert nothing.methods == [] and report.results(nothing, nothing).count("| 0 ") == len(DIGITS.methods)
 
 
 def test_numbers_are_printed_with_their_spread_where_there_is_one():
