@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from gpvi_lib import records, scoreboard
 from gpvi_lib.experiments import Experiment
@@ -237,6 +238,8 @@ def methods_figure(runs: Runs, limits: dict[str, tuple[float, float]]) -> Figure
     axes[0].set_xlabel("accuracy on known classes (%)")
     axes[1].set_xlabel("AUROC: variance (filled), entropy (open)")
     axes[2].set_xlabel("ECE")
+    for ax in axes:
+        ax.xaxis.set_major_locator(MaxNLocator(5, prune="both"))  # neighbours' outermost labels would touch
     return fig
 
 
@@ -321,20 +324,25 @@ GROUPS = {
 
 
 def training_curves(runs: Runs, key: str = "auroc", name: str = "AUROC (variance)") -> Figure:
-    """A measure during training, mean over seeds with the range as a band, one panel for each kind of method."""
+    """A measure during training, mean over seeds with the range as a band, one panel for each kind of method.
+
+    The axis has room for what is measured after training began, not for the start.
+    """
     groups = {title: [m for m in members if m in runs.arrays] for title, members in GROUPS.items()}
     groups = {title: members for title, members in groups.items() if members}
     fig, axes = plt.subplots(1, len(groups), figsize=(12, 4.2), sharey=True, squeeze=False, layout="constrained")
+    curves_of = {m: np.stack([a[f"history_{key}"] for a in arrays]) for m, arrays in runs.arrays.items()}
     for ax, (title, members) in zip(axes[0], groups.items(), strict=True):
         for method in members:
-            step = runs.arrays[method][0]["history_step"]
-            curves = np.stack([arrays[f"history_{key}"] for arrays in runs.arrays[method]])
+            step, curves = runs.arrays[method][0]["history_step"], curves_of[method]
             dash = "--" if method == "gpvi" else "-"
             ax.plot(step, curves.mean(0), dash, color=METHOD_COLOURS[method], label=LABELS[method])
             ax.fill_between(step, curves.min(0), curves.max(0), color=METHOD_COLOURS[method], alpha=0.2, lw=0)
         ax.set(title=title, xlabel="step")
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=9)
-    axes[0, 0].set_ylabel(name)
+    later = np.concatenate([curves[:, 1:].ravel() for curves in curves_of.values()])
+    margin = 0.05 * (later.max() - later.min())
+    axes[0, 0].set(ylabel=name, ylim=(later.min() - margin, later.max() + margin))
     return fig
 
 
