@@ -19,6 +19,9 @@ from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.targets.base import Target, check_finite, log_prob
 
+DIAGNOSTICS = 100
+"""How often a run keeps, and shows, what its objective says of itself."""
+
 CUDA_CHECK_EVERY = 100
 """On a GPU the loss is looked at only every so many steps: each look waits for the device."""
 
@@ -29,7 +32,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 """By name: Adam unless an experiment says otherwise."""
 
 SomeSampler = TypeVar("SomeSampler", bound=Sampler)
-Callback = Callable[[int, SomeSampler], dict[str, float]]
+Callback = Callable[[int, SomeSampler], dict[str, float] | None]
 
 
 @dataclass
@@ -38,10 +41,13 @@ class FitResult:
 
     Attributes:
         history: one dict per callback, with ``step`` and what the callback returned.
+        diagnostics: what the objective says of itself, such as the ``elbo`` of :class:`NegativeELBO`, with ``step``, a
+            hundred times a run; estimates from one step's samples. Empty for objectives that say nothing.
         seconds: training time, interruptions left out.
     """
 
     history: list[dict[str, float]] = field(default_factory=list)
+    diagnostics: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -117,17 +123,24 @@ class Training:
             "weight_decay": weight_decay,
         }
         self.result = FitResult()
+        self.info: dict[str, Tensor] = {}
         self.step = 0
 
     def advance(self) -> Tensor:
         """One step of the optimizer on a fresh minibatch; returns the loss."""
         batch = None if self.batches is None else self.batches.next(self.rng)
-        loss, _ = self.objective(self.sampler, self.target, batch, self.rng)
+        loss, self.info = self.objective(self.sampler, self.target, batch, self.rng)
         self.sampler.release_gradients()
         loss.backward()
         self.optimizer.step()
         self.step += 1
         return loss.detach()
+
+    def report(self) -> dict[str, float]:
+        """Keep what the objective said of itself in the last step, and return it."""
+        values = {name: float(value) for name, value in self.info.items()}
+        self.result.diagnostics.append({"step": self.step} | values)
+        return values
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of all parameters; that of λ, where it has its own, keeps its ratio."""
@@ -159,6 +172,7 @@ class Training:
             "batches": None if self.batches is None else self.batches.state_dict(),
             "rng": self.rng.get_state(),
             "history": self.result.history,
+            "diagnostics": self.result.diagnostics,
             "seconds": self.result.seconds,
         }
         checkpoints.save(path, state)
@@ -183,7 +197,7 @@ class Training:
         if self.batches is not None:
             self.batches.load_state_dict(state["batches"])
         self.rng.set_state(state["rng"].cpu())
-        self.result = FitResult(state["history"], state["seconds"])
+        self.result = FitResult(state["history"], state["diagnostics"], state["seconds"])
 
 
 def fit(
@@ -219,7 +233,7 @@ def fit(
         optimizer: "adam" or "rmsprop", with PyTorch's settings but for the learning rate.
         weight_decay: multiple of the parameters added to their gradient.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
-            last; what it returns goes into the history. It must not use ``rng``.
+            last; what it returns, if anything, goes into the history. It must not use ``rng``.
         checkpoint: file to resume from if it exists (the bar then starts at its step), and to save to every
             ``checkpoint_seconds``. A run that was interrupted and resumed gives the same result, bit for bit on a CPU,
             as one that was not. The file stays when the run is complete: calling again trains no further.
@@ -255,6 +269,7 @@ def fit(
     else:
         _check_start(sampler, target, batch_size)
         _call(callback, state)
+    report_every = math.ceil(steps / DIAGNOSTICS)
     check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
     schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
     with tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar:
@@ -268,6 +283,8 @@ def fit(
             state.result.seconds += time.perf_counter() - started
             if state.step == steps or (callback_every and state.step % callback_every == 0):
                 _call(callback, state)
+            if state.info and (state.step == steps or state.step % report_every == 0):
+                bar.set_postfix(state.report(), refresh=False)
             bar.update()
             if checkpoint is not None and schedule.due():
                 state.save(checkpoint)
@@ -328,6 +345,6 @@ def _check_parameters(sampler: Sampler, label: str, step: int) -> None:
 
 def _call(callback: Callback | None, state: Training) -> None:
     if callback is not None:
-        values = callback(state.step, state.sampler)
+        values = callback(state.step, state.sampler) or {}
         # Plain numbers only: a checkpoint must be readable without unpickling anything else.
         state.result.history.append({"step": state.step} | {key: float(value) for key, value in values.items()})

@@ -72,7 +72,8 @@ def train(case, *, seed=5, steps=12, callback=None, checkpoint=None, **arguments
         sampler, regression(), objective, steps=steps, rng=rng, callback=callback or summary,
         checkpoint=checkpoint, checkpoint_seconds=0, progress=False, **arguments,
     )  # fmt: skip
-    return {"sampler": sampler.state_dict(), "rng": rng.get_state(), "history": result.history}
+    kept = {"history": result.history, "diagnostics": result.diagnostics}
+    return {"sampler": sampler.state_dict(), "rng": rng.get_state()} | kept
 
 
 def summary(step, sampler):
@@ -92,7 +93,7 @@ def killer(*steps):
 
 
 def assert_identical(one, other):
-    assert one["history"] == other["history"]
+    assert one["history"] == other["history"] and one["diagnostics"] == other["diagnostics"]
     assert torch.equal(one["rng"], other["rng"])
     assert one["sampler"].keys() == other["sampler"].keys()
     for name, value in one["sampler"].items():
@@ -238,6 +239,18 @@ def test_history_has_the_start_every_so_many_steps_and_the_end():
     )
     assert calls == [0, 3, 6, 7]
     assert result["history"] == [{"step": s, "twice": 2.0 * s} for s in calls]
+
+
+def test_diagnostics_are_kept_a_hundred_times_a_run():
+    for steps, kept in ((7, [*range(1, 8)]), (250, [*range(3, 250, 3), 250])):
+        diagnostics = train("elbo", steps=steps)["diagnostics"]
+        assert [row["step"] for row in diagnostics] == kept
+        assert all(row.keys() == {"step", "elbo"} and math.isfinite(row["elbo"]) for row in diagnostics)
+    assert train("gpvi block")["diagnostics"] == []  # it has nothing to say
+
+
+def test_a_callback_may_return_nothing():
+    assert train("svgd", steps=2, callback=lambda step, sampler: None)["history"] == [{"step": s} for s in range(3)]
 
 
 def test_seconds_leave_the_interruption_and_the_callback_out():
