@@ -18,6 +18,7 @@ exclude_patterns = [
 
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # what a cell prints as Markdown has tables, which plain CommonMark has not
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header", "mystnb.unknown_mime_type"]

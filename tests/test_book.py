@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from gpvi_lib import notebooks
 from gpvi_lib.paths import repository
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -61,6 +62,15 @@ def test_a_page_is_whole(book, page, name):
     assert page.locator("mjx-merror").count() == 0
     assert page.evaluate(TOO_WIDE) <= 0
     assert page.troubles == []
+
+
+def test_every_table_that_a_cell_prints_is_a_table(book):
+    for path in repository().glob("notebooks/*.ipynb"):
+        outputs = [output for cell in notebooks.read(path).cells for output in cell.get("outputs", [])]
+        printed = [output["data"]["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {})]
+        tables = sum(len(re.findall(r"^\|:?-", text, re.MULTILINE)) for text in printed)
+        page = (book / "notebooks" / f"{path.stem}.html").read_text()
+        assert "<p>| " not in page and page.count("<table") >= tables, path.name
 
 
 def test_every_figure_is_described(book):
