@@ -31,6 +31,8 @@ def load(path: Path, device: torch.device) -> dict:
     """
     try:
         return torch.load(path, map_location=device, weights_only=True)
+    except torch.OutOfMemoryError:  # a RuntimeError, but not the file's fault
+        raise
     except (RuntimeError, EOFError, pickle.UnpicklingError):
         raise GPVIError(f"{path} is no checkpoint or is damaged: delete it to start anew") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ class Runs:
 
     Attributes:
         experiment: which.
-        board: one row for each record, as :func:`gpvi_lib.records.frame` makes it.
+        board: one row for each record, as :func:`gpvi_lib.records.frame` makes it, and its ``peak_memory_mb``.
         arrays: method -> the arrays of its seeds.
         item: the published table beside which ours stand ("gpvi/table3/mnist").
     """
@@ -47,10 +48,12 @@ class Runs:
         """All records that there are."""
         board = records.frame(experiment, profile, missing="skip")
         arrays: dict[str, list[Arrays]] = {}
+        memory = []
         for row in board.itertuples():
-            loaded = records.load(experiment, row.method, row.seed, profile).arrays()
-            arrays.setdefault(row.method, []).append({name: value.numpy() for name, value in loaded.items()})
-        return cls(experiment, board, arrays, item)
+            record = records.load(experiment, row.method, row.seed, profile)
+            memory.append(record.peak_memory_mb)
+            arrays.setdefault(row.method, []).append({name: value.numpy() for name, value in record.arrays().items()})
+        return cls(experiment, board.assign(peak_memory_mb=memory), arrays, item)
 
     @property
     def methods(self) -> list[str]:
@@ -116,6 +119,81 @@ def markdown(rows: Iterable[Sequence[str]], heads: Sequence[str]) -> str:
     return pandas.DataFrame(rows, columns=list(heads)).to_markdown(index=False, disable_numparse=True)
 
 
+def published_table(item: str, title: str) -> str:
+    """Table 3 or 4 as printed, as Markdown."""
+    numbers = published(item)
+    columns = {"clean %": "clean_accuracy_percent", "AUROC ↑": "auroc", "ECE ↓": "ece"}
+    rows = [
+        [METHOD_LABELS[method], *(as_printed(numbers[method, metric]) for metric in columns.values())]
+        for method in dict.fromkeys(method for method, _ in numbers)
+    ]
+    return markdown(rows, [title, *columns])
+
+
+def published_margin(item: str, other: str, metric: str) -> float:
+    """How far GPVI is ahead in a published table, in units of the two standard deviations' root of summed squares."""
+    ours, theirs = (published(item)[method, metric] for method in ("gpvi", other))
+    sign = 1 if ours.better == "higher" else -1
+    return sign * (ours.mean - theirs.mean) / float(np.hypot(ours.sd, theirs.sd))
+
+
+def more_networks(runs: Runs) -> str:
+    """The measures with more networks on a subset of the images, as Markdown; empty where they are not recorded."""
+    pattern = re.compile(r"auroc_(\d+)_networks")
+    drawn = [int(found[1]) for key in runs.board if (found := pattern.fullmatch(key))]
+    shown = {"auroc": ("AUROC (variance)", 3), "auroc_entropy": ("AUROC (entropy)", 3), "ece": ("ECE", 4)}
+    columns = [
+        (f"{key}_{n}_networks", f"{name}, {n:,}", digits) for key, (name, digits) in shown.items() for n in drawn
+    ]
+    rows = [
+        [LABELS[method], *(mean_and_sd(runs.values(method, key), digits) for key, _, digits in columns)]
+        for method in runs.methods
+        if drawn and not np.isnan(runs.values(method, columns[0][0])).any()
+    ]
+    return markdown(rows, ["networks drawn", *(name for _, name, _ in columns)]) if rows else ""
+
+
+DIVERSITY = {
+    "spread": "f",
+    "spread_g": "g alone",
+    "spread_noise": "λ alone",
+    "noise_scale_over_fan_in_scale": "λ · √fan-in",
+}
+"""Metric of a generator -> heading: mean predictive variance on unknown images by its source, and the mean of λ."""
+
+
+def diversity(runs: Runs) -> str:
+    """Where the disagreement of a generator's networks comes from, as Markdown; empty where it is not recorded."""
+    rows = []
+    for method in runs.methods:
+        found = runs.board.reindex(columns=list(DIVERSITY))[runs.board["method"] == method].mean()
+        if not np.isnan(found["spread"]):
+            rows.append([LABELS[method], *("–" if np.isnan(value) else f"{value:.2g}" for value in found)])
+    return markdown(rows, ["mean predictive variance, unknown", *DIVERSITY.values()]) if rows else ""
+
+
+def memory(runs: Runs) -> str:
+    """Peak memory of a whole run of each method in GB, as Markdown."""
+    rows = [[LABELS[m], f"{runs.values(m, 'peak_memory_mb').mean() / 1e3:.1f}"] for m in runs.methods]
+    return markdown(rows, ["", "peak memory, GB"])
+
+
+def step_cost(problem: str) -> str:
+    """The time of a step of GPVI over one of amortised SVGD at ``paper``, beside the paper's factor, as Markdown."""
+    cost = records.frame("overhead", "paper").set_index("method")
+    paper = as_printed(
+        published("gpvi/section4.5/overhead_vs_amortized_svgd")[f"gpvi_{problem}", "extra_time_fraction"]
+    )
+    settings = {f"gpvi_{problem}": "helper network, as printed", f"gpvi_{problem}_best": "exact block inverse"}
+    rows = []
+    for method, label in settings.items():
+        times = [f"{cost.loc[method, f'{key}_ms']:.0f} ms" for key in ("gpvi", "amortized_svgd", "independent")]
+        extra = [f"{cost.loc[method, f'extra_time_fraction{end}']:.2f}" for end in ("", "_independent")]
+        rows.append([label, *times, *extra])
+    heads = ["GPVI", "amortised SVGD", "with two batches", f"extra time (paper: {paper})", "over two batches"]
+    return f"One step, {cost['device'].iloc[0]}:\n\n{markdown(rows, ['inverse', *heads])}"
+
+
 # ---------------------------------------------------------------- how sure is an AUROC?
 
 
@@ -150,6 +228,34 @@ def auroc_difference(runs: Runs, method: str, other: str, score: str = "variance
 def _placements(runs: Runs, method: str, score: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
     pairs = [placements(a[f"known_{score}"], a[f"unknown_{score}"]) for a in runs.arrays[method]]
     return [known for known, _ in pairs], [unknown for _, unknown in pairs]
+
+
+def differences(runs: Runs, pairs: Iterable[tuple[str, str]]) -> str:
+    """:func:`auroc_difference` of those pairs that have records, by both scores, as Markdown."""
+    rows = []
+    for method, other in pairs:
+        if {method, other} <= set(runs.methods):
+            found = [auroc_difference(runs, method, other, score) for score in SCORES]
+            cells = [f"{signed(middle)} [{signed(low)}, {signed(high)}]" for middle, low, high in found]
+            rows.append([f"{LABELS[method]} – {LABELS[other]}", *cells])
+    return markdown(rows, ["difference in AUROC", *(f"{score} [95 %]" for score in SCORES)])
+
+
+def disagreement(runs: Runs) -> dict[str, float]:
+    """The measures computed anew from the recorded arrays, by their definitions: the largest difference of each."""
+    largest = dict.fromkeys(MEASURES, 0.0)
+    for method in runs.methods:
+        for row, kept in enumerate(runs.arrays[method]):
+            again = {
+                "accuracy_percent": [100 * kept["correct"].mean()],
+                "ece": [expected_calibration_error(kept["correct"].astype(float), kept["confidence"])],
+            }
+            for score, key in (("variance", "auroc"), ("entropy", "auroc_entropy")):
+                again[key] = [part.mean() for part in placements(kept[f"known_{score}"], kept[f"unknown_{score}"])]
+            for key, values in again.items():
+                gaps = [abs(value - runs.values(method, key)[row]) for value in values]
+                largest[key] = max(largest[key], *gaps)
+    return largest
 
 
 def signed(number: float) -> str:

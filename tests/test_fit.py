@@ -153,6 +153,39 @@ def test_the_checkpoint_of_other_data_is_refused_and_that_of_a_longer_run(tmp_pa
     assert longer.seconds > 0
 
 
+@pytest.mark.parametrize("elsewhere", [math.nan, "refused"])
+def test_a_target_that_is_not_defined_everywhere_can_be_resumed(elsewhere, tmp_path):
+    """The identity of a run looks at the target at a point of its own, which may lie outside."""
+
+    def far_from_zero(x):
+        inside = x.norm(dim=-1) > 0.5
+        if elsewhere == "refused" and not bool(inside.all()):
+            raise ValueError("outside the support")
+        return torch.where(inside, -0.5 * x.square().sum(-1), math.nan)
+
+    checkpoint = tmp_path / "run.pt"
+    for steps in (2, 4):  # small steps, so that no point comes near zero
+        rng = torch.Generator().manual_seed(0)
+        sampler = Particles(torch.randn(6, DIM, generator=rng) + 3)
+        arguments = {"lr": 1e-3, "rng": rng, "progress": False, "checkpoint": checkpoint, "checkpoint_seconds": 0}
+        fit(sampler, Bare(far_from_zero), ParVI(), steps=steps, **arguments)
+    assert torch.load(checkpoint, weights_only=True)["step"] == 4
+
+
+def test_a_small_change_of_the_data_is_another_run_and_so_is_an_earlier_version(tmp_path):
+    checkpoint = tmp_path / "run.pt"
+    train("elbo", checkpoint=checkpoint)
+    state = torch.load(checkpoint, weights_only=True)
+    state["run"]["target"] *= 1 + 1e-4
+    torch.save(state, checkpoint)
+    with pytest.raises(GPVIError, match=r"\(what differs: target\)"):
+        train("elbo", checkpoint=checkpoint)
+    del state["run"]
+    torch.save(state, checkpoint)
+    with pytest.raises(GPVIError, match="run.pt is the checkpoint of another run"):
+        train("elbo", checkpoint=checkpoint)
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04garbage"])
 def test_a_file_that_is_no_checkpoint_is_named(content, tmp_path):
     checkpoint = tmp_path / "run.pt"

@@ -1,5 +1,7 @@
 """The tables and figures of the open-category notebooks against brute force and against the metrics."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -107,6 +109,50 @@ def test_results_have_a_row_for_every_method_and_dashes_where_nothing_ran(runs):
     assert "clean %" in report.results(runs, runs).splitlines()[0]
     nothing = report.Runs.recorded(DIGITS, "quick", TABLE)
     assert nothing.methods == [] and report.results(nothing, nothing).count("| 0 ") == len(DIGITS.methods)
+
+
+def test_records_agree_with_their_arrays_and_a_wrong_one_is_seen(runs):
+    assert max(report.disagreement(runs).values()) < 1e-3
+    board = runs.board.copy()
+    board.loc[board["method"] == "mf_vi", "auroc"] += 0.01
+    found = report.disagreement(replace(runs, board=board))
+    assert found["auroc"] == pytest.approx(0.01, abs=1e-4) and found["ece"] < 1e-3
+
+
+def test_the_published_table_and_its_margins():
+    lines = report.published_table(TABLE, "Table 3").splitlines()
+    assert len(lines) == 2 + 9 and "GFSF" in lines[3] and "0.988 ± 0.003" in lines[3]
+    assert report.published_margin(TABLE, "amortized_svgd", "auroc") == pytest.approx(0.03 / 0.015033, rel=1e-3)
+    lower_is_better = report.published_margin(TABLE, "mf_vi", "ece")
+    assert lower_is_better == pytest.approx(0.013 / 0.002746, rel=1e-3)
+
+
+def test_pairs_without_records_are_left_out(runs):
+    table = report.differences(runs, [("mf_vi", "svgd"), ("gpvi", "svgd")]).splitlines()
+    assert len(table) == 3 and table[2].startswith("| Mean-field VI – SVGD")
+    middle, low, high = (report.signed(part) for part in report.auroc_difference(runs, "mf_vi", "svgd"))
+    assert f"{middle} [{low}, {high}]" in table[2]
+
+
+def test_what_only_a_generator_has_is_shown_where_it_is_recorded(runs):
+    assert report.more_networks(runs) == report.diversity(runs) == ""  # the digits have neither
+    board = runs.board.assign(spread=[np.nan, np.nan, 0.5], spread_g=[np.nan, np.nan, 0.25])
+    board = board.assign(
+        **{f"{key}_{n}_networks": 0.5 for key in ("auroc", "auroc_entropy", "ece") for n in (10, 1_000)}
+    )
+    board.loc[board["method"] == "svgd", "auroc_10_networks"] = np.nan
+    more = replace(runs, board=board)
+    name = report.LABELS[board["method"].iloc[2]]
+    cells = [cell.strip() for cell in report.diversity(more).splitlines()[2].split("|")[1:-1]]
+    assert cells == [name, "0.5", "0.25", "–", "–"]
+    table = report.more_networks(more)
+    assert "AUROC (variance), 1,000" in table and "SVGD" not in table and len(table.splitlines()) == 4
+
+
+def test_costs_are_those_of_the_records(runs, monkeypatch):
+    monkeypatch.delenv("GPVI_RESULTS")  # the committed ones
+    assert "(paper: 0.28)" in report.step_cost("mnist") and "(paper: 0.78)" in report.step_cost("cifar10")
+    assert len(report.memory(runs).splitlines()) == 2 + 3
 
 
 def test_numbers_are_printed_with_their_spread_where_there_is_one():

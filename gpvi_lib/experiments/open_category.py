@@ -8,7 +8,7 @@ it gives the accuracy of the tables' column "Clean".
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -59,8 +59,7 @@ SIZES: dict[str, dict] = {
         "prior_scale": 1.0,
         "epoch": {6: 720, 10: 1_200},
         "epochs": {"short": 3, "published": 100},
-        "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-4},
-        "printed_lr": PRINTED_LR,
+        "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-4, "gpvi": PRINTED_LR},
         "noise_scale_lr": 1e-3,
         "more": {"samples": [10, 100, 1_000], "images": 1_000},
         "seeds": {"smoke": 1, "quick": 1, "paper": 3},
@@ -73,8 +72,7 @@ SIZES: dict[str, dict] = {
         "prior_scale": 1.0,
         "epoch": {6: 600, 10: 1_000},
         "epochs": {"short": 2, "published": 200},
-        "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-4},
-        "printed_lr": PRINTED_LR,
+        "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-4, "gpvi": PRINTED_LR},
         "noise_scale_lr": 1e-3,
         "more": {"samples": [10, 100], "images": 1_000},
         "seeds": {"smoke": 1, "quick": 1, "paper": 3},
@@ -113,10 +111,9 @@ def _methods(size: dict) -> dict[str, dict]:
             "sampler": sampler,
             "objective": objective,
             "prior": "scale_mixture" if name == "mf_vi" else "normal",
-            "lr": size["lr"][sampler["kind"]],
+            "lr": size["lr"].get(name, size["lr"][sampler["kind"]]),  # a method's own rate, or that of its sampler
         }
         | ({"noise_scale_lr": size["noise_scale_lr"]} if sampler is ours and "noise_scale_lr" in size else {})
-        | ({"lr": size["printed_lr"]} if name == "gpvi" and "printed_lr" in size else {})
         for name, (sampler, objective) in specs.items()
     }
 
@@ -244,8 +241,8 @@ def settings_data_sets(profile: str) -> tuple[str, ...]:
     return ("mnist",) if profile == "paper" else ()
 
 
-PRIORS = {
-    "normal": lambda scale: NormalPrior(scale),
+PRIORS: dict[str, Callable] = {
+    "normal": NormalPrior,
     "scale_mixture": lambda scale: ScaleMixturePrior(),
     "flat": lambda scale: FlatPrior(),
 }
