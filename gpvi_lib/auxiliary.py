@@ -23,7 +23,7 @@ class TrainsNetwork:
             return self.network
         loaded, self._loaded = self._loaded, None
         self.network = build(rng if loaded is None else torch.Generator(rng.device))
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=lr)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=lr, fused=True)
         if loaded is not None:
             self.network.load_state_dict(loaded["network"])
             self.optimizer.load_state_dict(loaded["optimizer"])
