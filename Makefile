@@ -54,7 +54,7 @@ else
 	  if [ "$(VENV)" != .venv ] && [ -n "$$(ls -A "$(VENV)" 2>/dev/null)" ] && [ ! -e "$(VENV)/built-from" ]; then \
 	    fail "$(VENV) is there already and not made by this Makefile; name another folder, or use it as it is: make VENV= PYTHON=$(VENV)/bin/python"; \
 	  fi; \
-	  echo "gpvi: building $(VENV) with Python $$found (about 5 GB on Linux; minutes, once)"; \
+	  echo "gpvi: building $(VENV) with Python $$found (about 6 GB on Linux; minutes, once)"; \
 	  rm -rf "$(VENV)"; \
 	  mkdir -p "$(VENV)"; \
 	  : > "$(VENV)/built-from"; \

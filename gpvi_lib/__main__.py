@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -44,10 +44,15 @@ NamesArgument = Annotated[list[str] | None, typer.Argument(help="Paths, names or
 
 
 @app.command("list")
-def list_experiments() -> None:
+def list_experiments(
+    missing: Annotated[str | None, typer.Option(metavar="PROFILE", help="Only what has no valid record there.")] = None,
+) -> None:
     """Show experiments, methods and profiles, and which records exist (valid/expected)."""
     from gpvi_lib.experiments import EXPERIMENTS
 
+    if missing is not None:
+        _print_table([("experiment", "method", "seeds"), *_without_record(get_profile(missing).name)])
+        return
     for experiment in EXPERIMENTS.values():
         print(f"{experiment.name}: {experiment.title}")
         rows = [
@@ -67,6 +72,22 @@ def _states(experiment: Experiment, method: str, profile: str) -> str:
     return f"{found['valid']}/{len(seeds)}{broken}"
 
 
+def _without_record(profile: str) -> Iterator[tuple[str, str, str]]:
+    """Experiment, method and the seeds that have no valid record, each with its state."""
+    from gpvi_lib import records
+    from gpvi_lib.experiments import EXPERIMENTS
+
+    for experiment in EXPERIMENTS.values():
+        for method in experiment.methods:
+            states: dict[str, list[str]] = {}
+            for seed in experiment.seeds(profile):
+                states.setdefault(records.state(experiment, method, seed, profile), []).append(str(seed))
+            states.pop("valid", None)
+            if states:
+                found = "; ".join(f"{state} {', '.join(seeds)}" for state, seeds in states.items())
+                yield experiment.name, method, found
+
+
 @app.command()
 def run(
     experiment: Annotated[list[str] | None, typer.Argument(help="Names that `list` shows; all by default.")] = None,
@@ -77,22 +98,26 @@ def run(
     jobs: JobsOption = 1,
     fresh: FreshOption = False,
     budget: Annotated[
-        float | None, typer.Option(help="Minutes, then stop; the same command goes on (exit 75).")
+        float | None, typer.Option(min=0, help="Minutes, then stop; the same command goes on (exit 75).")
     ] = None,
     executor: Annotated[str | None, typer.Option(help="dask or slurm instead of processes here.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Dask's address, or submitit's cluster.")] = None,
 ) -> None:
-    """Compute the missing and stale records of experiments; all of them anew, unless the profile is paper."""
+    """Compute the missing and stale records of experiments; anew, unless the profile is paper or there is a budget."""
     from gpvi_lib import executors, records
     from gpvi_lib.experiments import get_experiment
 
+    if (method or seed) and len(experiment or ()) != 1:
+        raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
+    if scheduler and executor is None:
+        raise GPVIError("--scheduler belongs to an executor: add --executor dask or --executor slurm")
     chosen = (
         [get_experiment(name) for name in experiment]
         if experiment
         else _that_can_run(get_profile(profile).name, device)
     )
-    if (method or seed) and len(chosen) != 1:
-        raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
+    if seed:
+        _note_other_seeds(seed, chosen[0], get_profile(profile).name)
     end = None if budget is None else time.monotonic() + 60 * budget
     failed = []
     with nullcontext() if executor is None else executors.connect(executor, scheduler) as pool:
@@ -108,6 +133,17 @@ def run(
                 _print_record(record)
     if failed:
         raise SweepError("; ".join(failed))
+
+
+def _note_other_seeds(seeds: Iterable[int], experiment: Experiment, profile: str) -> None:
+    known = experiment.seeds(profile)
+    others = ", ".join(str(seed) for seed in seeds if seed not in known)
+    if others:
+        print(
+            f"note: seed {others} is none of {experiment.name}'s at {profile} ({', '.join(map(str, known))}): "
+            "no table counts its record",
+            file=sys.stderr,
+        )
 
 
 def _that_can_run(profile: str, device: str) -> list[Experiment]:
@@ -144,21 +180,26 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
 
     table = board.build(profile)
     path = board.write(profile)
-    _print_scores(table)
+    _print_scores(table, verdicts=get_profile(profile).name == "paper")
     print(f"written to {shown(path)}")
     path = repository() / "README.md"
     if profile == "paper" and results_root() == path.parent / "results" and path.exists():  # it speaks of those alone
         readme.update(path)
 
 
-def _print_scores(table: pandas.DataFrame) -> None:
+def _print_scores(table: pandas.DataFrame, verdicts: bool) -> None:
     ran = table[table["n_seeds"] > 0]
     rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "verdict")]
     for row in ran.itertuples():
         paper, ours = _mean_sd(row.paper_mean, row.paper_sd), _mean_sd(row.ours_mean, row.ours_sd)
         rows.append((row.item, row.metric, row.method, row.setting, paper, ours, str(row.n_seeds), row.verdict))
-    _print_table(rows)
-    print(", ".join(f"{count} {verdict}" for verdict, count in table["verdict"].value_counts().items()))
+    _print_table(rows if verdicts else [row[:-1] for row in rows])
+    if verdicts:
+        print(", ".join(f"{count} {verdict}" for verdict, count in table["verdict"].value_counts().items()))
+    else:
+        print(
+            "no verdicts: these runs are far shorter than the paper's; its numbers are beside them for the scale only"
+        )
 
 
 def _mean_sd(mean: float, sd: float) -> str:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from scipy import stats
 
 from gpvi_lib import records, scoreboard
 from gpvi_lib.experiments import Experiment
@@ -215,13 +216,21 @@ def placements(
 def auroc_difference(runs: Runs, method: str, other: str, score: str = "variance") -> tuple[float, float, float]:
     """AUROC of one method minus another's, mean over seeds, and the ends of its 95 % interval.
 
-    The interval is that of DeLong, DeLong and Clarke-Pearson (1988) for correlated curves: how much other test images
-    of the same kinds would change the difference. It does not contain the seeds.
+    Two things could have come out differently. Other test images of the same kinds: their part of the variance is that
+    of DeLong, DeLong and Clarke-Pearson (1988) for correlated curves. And other seeds: each method's variance over
+    seeds, divided by their number, with the t quantile at Satterthwaite's degrees of freedom. What both do together
+    counts in both parts, so the interval is a little wide; a method with a single seed adds nothing to the second part,
+    and its intervals are too short.
     """
-    mine, theirs = ([np.mean(part, axis=0) for part in _placements(runs, name, score)] for name in (method, other))
-    gaps = [a - b for a, b in zip(mine, theirs, strict=True)]
-    middle = float(gaps[0].mean())
-    half = 1.96 * float(np.sqrt(sum(gap.var(ddof=1) / len(gap) for gap in gaps)))
+    mine, theirs = (_placements(runs, name, score) for name in (method, other))
+    gaps = [np.mean(a, axis=0) - np.mean(b, axis=0) for a, b in zip(mine, theirs, strict=True)]
+    images = sum(gap.var(ddof=1) / len(gap) for gap in gaps)
+    areas = [[part.mean() for part in known] for known, _ in (mine, theirs)]
+    seeds = [(np.var(area, ddof=1) / len(area), len(area) - 1) for area in areas if len(area) > 1]
+    variance = images + sum(part for part, _ in seeds)
+    unsure = sum(part**2 / freedom for part, freedom in seeds)
+    quantile = stats.t.ppf(0.975, variance**2 / unsure) if unsure > 0 else stats.norm.ppf(0.975)
+    middle, half = float(gaps[0].mean()), float(quantile * np.sqrt(variance))
     return middle, middle - half, middle + half
 
 
@@ -263,10 +272,22 @@ def signed(number: float) -> str:
     return f"{number:+.3f}".replace("-0.000", "+0.000")
 
 
+def _place(low: float, high: float) -> str:
+    return "ahead of" if low > 0 else "behind" if high < 0 else "not distinguishable from"
+
+
+def standing(runs: Runs, method: str, others: Iterable[str], score: str = "variance") -> str:
+    """Which of the others a method is ahead of, behind, or not distinguishable from, as a list in words."""
+    places: dict[str, list[str]] = {"ahead of": [], "not distinguishable from": [], "behind": []}
+    for other in others:
+        places[_place(*auroc_difference(runs, method, other, score)[1:])].append(LABELS[other])
+    return "; ".join(f"{place} {', '.join(names)}" for place, names in places.items() if names)
+
+
 def compared(runs: Runs, method: str, other: str, score: str = "variance") -> str:
     """Two AUROCs compared in words."""
     middle, low, high = auroc_difference(runs, method, other, score)
-    word = "ahead of" if low > 0 else "behind" if high < 0 else "not distinguishable from"
+    word = _place(low, high)
     interval = f"{signed(middle)}, 95 % interval {signed(low)} to {signed(high)}"
     return f"{LABELS[method]} is **{word}** {LABELS[other]} ({interval})"
 

@@ -29,7 +29,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from gpvi_lib import checkpoints, provenance
-from gpvi_lib.errors import GPVIError, OutOfTime, RecordDamaged, RecordError, RecordMissing, RecordStale, SweepError
+from gpvi_lib.errors import (
+    DataMissing,
+    GPVIError,
+    OutOfTime,
+    RecordDamaged,
+    RecordError,
+    RecordMissing,
+    RecordStale,
+    SweepError,
+)
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext
 from gpvi_lib.paths import build_root, results_root, shown, write_atomically, write_temporary
@@ -148,8 +157,8 @@ def _run_command(experiment: str, method: str, profile: str) -> str:
 
 
 def _damaged(path: Path, what: str) -> RecordDamaged:
-    name = shown(path)
-    return RecordDamaged(f"{name} {what}; restore it with `git checkout -- {name}` or delete it and run it again")
+    kept = f"restore it with `git checkout -- {shown(path)}` or " if path.parts[-3] == "paper" else ""
+    return RecordDamaged(f"{shown(path)} {what}; {kept}delete it and run it again")
 
 
 def _parse(path: Path) -> Record:
@@ -269,10 +278,10 @@ def _discard_checkpoints(checkpoint: Path) -> None:
 def _compute(
     experiment: Experiment, method: str, seed: int, profile: str, device: str, fresh: bool, progress: bool
 ) -> Record:
-    """Runs one cell and writes its record; resumes from its checkpoint where the profile reuses results."""
+    """Runs one cell and writes its record; resumes from its checkpoint unless `fresh`."""
     label = f"{experiment.name}/{method} seed {seed}"
     checkpoint = checkpoint_path(experiment, method, seed, profile)
-    if fresh or not get_profile(profile).reuse:
+    if fresh:
         _discard_checkpoints(checkpoint)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     context = RunContext(provenance.as_device(device), seed, checkpoint, label, progress)
@@ -345,10 +354,8 @@ def _compute_once(
         _compute(experiment, method, seed, profile, device, fresh, progress)
 
 
-def _reusable(experiment: Experiment, method: str, seed: int, profile: Profile, fresh: bool) -> bool:
-    """Whether this cell's record may be loaded instead of computed; a damaged one raises `RecordDamaged`."""
-    if fresh or not profile.reuse:
-        return False
+def _recorded(experiment: Experiment, method: str, seed: int, profile: Profile) -> bool:
+    """Whether this cell has a valid record; a damaged one raises `RecordDamaged`."""
     try:
         load(experiment, method, seed, profile)
     except (RecordMissing, RecordStale):
@@ -379,7 +386,8 @@ def run_or_load(
     """
     experiment, profile = get_experiment(experiment), get_profile(profile)
     experiment.check_method(method)
-    if _reusable(experiment, method, seed, profile, fresh):
+    fresh = fresh or not profile.reuse
+    if not fresh and _recorded(experiment, method, seed, profile):
         return load(experiment, method, seed, profile)
     return _compute(experiment, method, seed, profile.name, str(device), fresh, progress)
 
@@ -405,10 +413,11 @@ def sweep(
             need the same file system and the same `$GPVI_RESULTS`.
         jobs: without an executor, the number of processes; more than one share the cores.
         progress: draw a bar over the cells on stderr; silent if nothing has to be computed.
-        budget: seconds after which running cells checkpoint and stop and no other starts.
+        budget: seconds after which running cells checkpoint and stop and no other starts. With one, valid records
+            and checkpoints are reused at every profile, so that the next call goes on.
 
     Raises:
-        UnknownName, RecordDamaged: before anything is computed.
+        UnknownName, RecordDamaged, DataMissing: before anything is computed.
         OutOfTime: if the budget ended before the cells did.
         SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
     """
@@ -419,9 +428,12 @@ def sweep(
     for method in methods:
         experiment.check_method(method)
     cells = [(method, seed) for method in methods for seed in seeds]
-    todo = [cell for cell in cells if not _reusable(experiment, *cell, profile, fresh)]
+    fresh = fresh or not (profile.reuse or budget is not None)
+    todo = [cell for cell in cells if fresh or not _recorded(experiment, *cell, profile)]
+    if todo:
+        _require_data(experiment, profile.name)
     deadline = None if budget is None else time.time() + budget
-    with _executor(executor, min(jobs, len(todo))) as pool:
+    with _executor(executor, min(jobs, len(todo)), experiment.all_cores) as pool:
         failed, stopped = _run_cells(pool, experiment, todo, deadline, (profile.name, str(device), fresh), progress)
     if stopped and not failed:
         raise OutOfTime(
@@ -431,6 +443,16 @@ def sweep(
         named = "; ".join(f"{method} seed {seed}: {error}" for (method, seed), error in failed.items())
         raise SweepError(f"{len(failed)} of {len(todo)} runs of {experiment.name} failed: {named}")
     return [load(experiment, method, seed, profile) for method, seed in cells]
+
+
+def _require_data(experiment: Experiment, profile: str) -> None:
+    """Raises `DataMissing`, with the remedy, if a data set of this experiment is not here."""
+    from gpvi_lib import data
+
+    missing = " ".join(name for name in experiment.data_sets(profile) if not data.available(name))
+    if missing:
+        remedy = f"run `python -m gpvi_lib data {missing}`, or set GPVI_DATA to the folder that has it"
+        raise DataMissing(f"{experiment.name} needs data that are not here: {remedy}")
 
 
 def _run_cells(
@@ -468,12 +490,24 @@ def _run_cells(
 
 
 @contextmanager
-def _executor(given: Executor | None, jobs: int) -> Iterator[Executor | None]:
-    """The given executor; else a pool of `jobs` processes that share the cores, or None for one job."""
-    if given is not None or jobs <= 1:
+def _executor(given: Executor | None, jobs: int, all_cores: bool) -> Iterator[Executor | None]:
+    """The given executor; else a pool of `jobs` processes, or None for one job.
+
+    A process of ours has one thread, or with `all_cores` its share of the cores: on small matrices threads cost more
+    than they save, and far more where others use the machine.
+    """
+    if given is not None:
         yield given
         return
-    threads = max(1, provenance.cores() // jobs)
+    threads = max(1, provenance.cores() // max(1, jobs)) if all_cores else 1
+    if jobs <= 1:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            yield None
+        finally:
+            torch.set_num_threads(before)
+        return
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,))
     try:
         yield pool

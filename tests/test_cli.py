@@ -107,9 +107,40 @@ def test_a_budget_is_shared_by_the_experiments(call, registry, monkeypatch):
     assert 59 < budgets[1] < budgets[0] - 0.01 <= 60
 
 
+def test_list_can_show_only_what_is_missing(call):
+    records.sweep(TOY, "paper", methods=["svgd", "gpvi_best"], progress=False)
+    records.run_or_load(TOY, "gpvi", 1, "paper").path.write_text("{")
+    code, out, _ = call("list", "--missing", "paper")
+    assert code == 0
+    assert [line.split(maxsplit=2) for line in out.splitlines()[1:]] == [
+        ["toy", "gpvi", "missing 0, 2; damaged 1"],
+        ["toy", "plain", "missing 0, 1, 2"],
+    ]
+
+
+def test_a_seed_that_no_table_counts_is_noted(call):
+    code, _, err = call("run", "toy", "--method", "svgd", "--seed", "1", "--seed", "99", "--profile", "paper")
+    assert code == 0 and CALLS == [("svgd", 1), ("svgd", 99)]
+    assert err.startswith("note: seed 99 is none of toy's at paper (0, 1, 2): no table counts its record\n")
+    assert "note:" not in call("run", "toy", "--seed", "1")[2]
+
+
+def test_missing_data_are_named_once_and_only_where_something_has_to_run(call, registry):
+    registry["toy"] = replace(TOY, data_sets=lambda profile: ("boston", "mnist"))
+    code, out, err = call("run", "toy", "--profile", "paper")
+    assert (code, out, CALLS) == (2, "", [])
+    assert err.startswith("error: toy needs data that are not here: run `python -m gpvi_lib data boston mnist`, or set")
+    registry["toy"] = TOY
+    records.sweep(TOY, "paper", progress=False)
+    registry["toy"] = replace(TOY, data_sets=lambda profile: ("boston", "mnist"))
+    assert call("run", "toy", "--profile", "paper")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("run", "--method", "gpvi"), "--method and --seed belong to one experiment: name it"),
+        (("run", "toy", "--scheduler", "tcp://host:8786"), "--scheduler belongs to an executor: add --executor dask"),
         (("run", "tyo"), "unknown experiment 'tyo'; did you mean 'toy'? (valid: toy)"),
         (("run", "toy", "--method", "gpvy"), "unknown method of toy 'gpvy'; did you mean 'gpvi'?"),
         (("run", "toy", "--profile", "papr"), "unknown profile 'papr'; did you mean 'paper'?"),
@@ -167,6 +198,13 @@ def test_scoreboard_prints_an_aligned_table_and_writes_it(call, tmp_path):
     assert "not run" in lines[-2]
     assert lines[-1] == "written to results/scoreboard.csv"
     assert (tmp_path / "results" / "scoreboard.csv").exists()
+
+
+def test_short_runs_get_no_verdict(call):
+    records.sweep(TOY, "smoke", progress=False)
+    out = call("scoreboard", "--profile", "smoke")[1]
+    assert "0.125 ± 0.03" in out and "reproduced" not in out
+    assert out.splitlines()[-2].startswith("no verdicts: these runs are far shorter")
 
 
 def test_scoreboard_brings_the_readme_up_to_date(call, tmp_path, monkeypatch):

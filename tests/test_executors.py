@@ -60,12 +60,13 @@ def test_a_dask_worker_that_is_killed_loses_nothing_and_nothing_is_done_twice(cl
     assert ended - (again if ("end", *killed[0]) in log() else Counter()) == Counter(map(str, range(6)))
 
 
-def test_a_budget_stops_the_sweep_and_the_next_one_goes_on(log):
+@pytest.mark.parametrize("profile", ["paper", "quick"])
+def test_a_budget_stops_the_sweep_and_the_next_one_goes_on(profile, log):
     with pytest.raises(OutOfTime, match=r"slow: time is up with [1-5] of 6 runs to do; run it again"):
-        records.sweep(SLOW, "paper", progress=False, budget=0.9)
+        records.sweep(SLOW, profile, progress=False, budget=0.9)
     stopped = len([event for event, *_ in log() if event == "end"])
     assert 1 <= stopped < 6
-    assert len(records.sweep(SLOW, "paper", progress=False)) == 6
+    assert len(records.sweep(SLOW, profile, progress=False, budget=60)) == 6
     assert Counter(seed for event, seed, _ in log() if event == "end") == Counter(map(str, range(6)))
 
 

@@ -37,35 +37,44 @@ def test_placements_count_pairs():
     assert of_known.mean() == pytest.approx(area, abs=1e-6) and of_unknown.mean() == pytest.approx(area, abs=1e-6)
 
 
-def made_up(rng, quality):
-    """Runs of two methods on the same images, each with the same part of chance in its scores."""
+def made_up(rng, quality, seeds=1, between_seeds=0.0):
+    """Runs of two methods on the same images, each with the same part of chance in its scores.
+
+    A seed is better or worse than its method by ``between_seeds`` standard normals.
+    """
     shared = {"known": rng.normal(0, 1, 300), "unknown": rng.normal(0, 1, 200)}
+
+    def one_seed(gain):
+        return {
+            f"{kind}_variance": noise + 0.5 * rng.normal(0, 1, len(noise)) + gain * (kind == "unknown")
+            for kind, noise in shared.items()
+        }
+
     arrays = {
-        method: [
-            {
-                f"{kind}_variance": noise + 0.5 * rng.normal(0, 1, len(noise)) + gain * (kind == "unknown")
-                for kind, noise in shared.items()
-            }
-        ]
+        method: [one_seed(gain + between_seeds * rng.normal()) for _ in range(seeds)]
         for method, gain in quality.items()
     }
     return report.Runs(DIGITS, None, arrays, TABLE)
 
 
-def test_the_interval_of_a_difference_covers_the_truth():
+@pytest.mark.parametrize(("seeds", "between_seeds"), [(1, 0.0), (3, 0.0), (3, 0.2)])
+def test_the_interval_of_a_difference_covers_the_truth(seeds, between_seeds):
     """95 % of 400 intervals: the share of hits has a standard error of 1.1 %, and 4 of them are allowed."""
     rng = np.random.default_rng(1)
     quality = {"svgd": 1.0, "gpvi": 1.2}
-    # AUROC of a normal shift: Phi(gain / (sqrt 2 * sd)), sd^2 = 1 + 1/4.
-    area = {m: 0.5 * (1 + torch.erf(torch.tensor(g / 1.25**0.5 / 2)).item()) for m, g in quality.items()}
+    # AUROC of a normal shift: Phi(gain / (sqrt 2 * sd)), sd^2 = 1 + 1/4; its mean over seeds widens the sd once more.
+    sd = (2 * 1.25 + between_seeds**2) ** 0.5
+    area = {m: 0.5 * (1 + torch.erf(torch.tensor(g / sd / 2**0.5)).item()) for m, g in quality.items()}
     truth = area["gpvi"] - area["svgd"]
-    found = [report.auroc_difference(made_up(rng, quality), "gpvi", "svgd") for _ in range(400)]
+    found = [report.auroc_difference(made_up(rng, quality, seeds, between_seeds), "gpvi", "svgd") for _ in range(400)]
     hits = np.mean([low <= truth <= high for _, low, high in found])
-    assert abs(hits - 0.95) < 0.044
+    assert hits > 0.95 - 0.044
     middles = np.array([middle for middle, _, _ in found])
-    half = np.mean([high - middle for middle, _, high in found])
-    assert half / 1.96 == pytest.approx(middles.std(), rel=0.2)
     assert middles.mean() == pytest.approx(truth, abs=4 * middles.std() / 20)
+    half = np.mean([high - middle for middle, _, high in found])
+    assert half / 1.96 > 0.8 * middles.std()
+    if seeds == 1:  # with several the interval is a little wide: what seeds and images do together counts twice
+        assert hits < 0.95 + 0.044 and half / 1.96 < 1.2 * middles.std()
 
 
 def test_a_difference_in_words():
@@ -74,6 +83,9 @@ def test_a_difference_in_words():
     assert "**ahead of** SVGD" in report.compared(runs, "gpvi", "svgd")
     assert "**behind** GPVI (as printed)" in report.compared(runs, "svgd", "gpvi")
     assert "**not distinguishable from** SVGD (+0.000" in report.compared(runs, "svgd", "svgd")
+    others = ["gpvi", "gfsf"]
+    assert report.standing(runs, "svgd", others) == "not distinguishable from GFSF; behind GPVI (as printed)"
+    assert report.standing(runs, "gpvi", ["svgd", "gfsf"]) == "ahead of SVGD, GFSF"
 
 
 def test_the_calibration_error_is_that_of_the_metrics():

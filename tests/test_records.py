@@ -226,6 +226,13 @@ def test_truncated(part):
     assert "delete it" in message
 
 
+def test_only_committed_records_can_be_restored():
+    path = records.run_or_load(TOY, "svgd", 0, "quick").path
+    path.write_text("{")
+    with pytest.raises(RecordDamaged, match=r"is truncated: not valid JSON; delete it and run it again$"):
+        records.load(TOY, "svgd", 0, "quick")
+
+
 def test_every_field_is_protected():
     """A record with any one field changed, added or removed is refused."""
     path = records.run_or_load(*CELL).path
@@ -444,6 +451,21 @@ def test_sweep_through_any_executor():
         assert CALLS == []
 
 
+def threads_of(config, method, context):
+    return Outcome({"threads": float(torch.get_num_threads())})
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_has_one_thread_unless_it_is_faster_on_all_cores(jobs, monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(records.provenance, "cores", lambda: 6)
+    for all_cores, threads in ((False, 1), (True, 6 // jobs)):
+        experiment = replace(TOY, run=threads_of, all_cores=all_cores)
+        found = records.sweep(experiment, "quick", ["svgd"], (0, 1), jobs=jobs, progress=False)
+        assert {record.metrics["threads"] for record in found} == {threads}
+    assert torch.get_num_threads() == before
+
+
 FAILING = replace(TOY, methods=("svgd", "diverges", "buggy", "plain"))
 
 
@@ -468,12 +490,11 @@ def test_a_failed_cell_does_not_lose_the_others(jobs, caplog, tmp_path):
     }
 
 
-def test_jobs_run_in_processes_that_share_the_cores(monkeypatch):
-    monkeypatch.setattr(provenance, "cores", lambda: 6)
+def test_jobs_run_in_processes():
     found = records.sweep(TOY, "paper", **CELLS, jobs=2, progress=False)
     assert outcomes(found) == EXPECTED
     assert CALLS == []
-    assert all(record.device.endswith(" 3 threads") for record in found)
+    assert all(record.device.endswith(" 1 threads") for record in found)
 
 
 # Tables

@@ -104,6 +104,7 @@ class Experiment:
             "gpvi_best" -> ("gpvi", "best").
         data_sets: profile name -> the data sets that have to be there, as `python -m gpvi_lib data` names them.
         needs_gpu: whether its runs take days on a CPU, so that a run of all experiments leaves it out there.
+        all_cores: whether its matrices are large enough for a run to be faster on several threads.
         instead_of: an experiment whose rows of the scoreboard it takes over where it has records, "" for none.
     """
 
@@ -118,6 +119,7 @@ class Experiment:
     rows: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     data_sets: Callable[[str], tuple[str, ...]] = no_data_sets
     needs_gpu: bool = False
+    all_cores: bool = False
     instead_of: str = ""
 
     def check_method(self, method: str) -> None:

@@ -456,6 +456,7 @@ def _of_images(dataset: str, length: str, title: str, item: str) -> tuple[Experi
             rows=ROWS,
             data_sets=partial(data_sets, dataset),
             needs_gpu=published,
+            all_cores=True,
             instead_of=short if published else "",
         )
 
@@ -490,5 +491,6 @@ SETTINGS = Experiment(
     seeds=settings_seeds,
     run=run,
     data_sets=settings_data_sets,
+    all_cores=True,
 )
 EXPERIMENTS = (DIGITS, *IMAGES, PRIOR, SETTINGS)
