@@ -115,4 +115,5 @@ EXPERIMENT = Experiment(
     ),
     deviations=deviations,
     rows={f"gpvi_{problem}_best": (f"gpvi_{problem}", "best") for problem in NETWORKS},
+    all_cores=True,
 )
