@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpvi_lib import records, scoreboard
+from gpvi_lib import paths, records, scoreboard
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.paths import write_atomically
 
@@ -80,16 +80,27 @@ An experiment without records takes no part."""
 
 
 def where() -> str:
-    """The map as Markdown: part of the paper, notebook, records and the hours they took."""
-    lines = ["| In the paper | Here | Records | Runs | Hours |", "|---|---|---|---|---|"]
+    """The map as Markdown: part of the paper, notebook, figures, and the records with the time they took."""
+    lines = ["| In the paper | Here | Figures | Records (runs, time) |", "|---|---|---|---|"]
     for part, page, names in MAP:
-        frames = [records.frame(name, "paper", missing="skip") for name in names]
-        runs, hours = sum(map(len, frames)), sum(float(frame["seconds"].sum()) for frame in frames) / 3600
         path = f"{page}.ipynb" if page.startswith("notebooks/") else f"{page}.md"
-        kept = ", ".join(f"`{name}`" for name in names)
-        took = f"{runs} | {hours:.1f}" if runs else " | "
-        lines.append(f"| {part} | [{Path(page).stem}]({path}) | {kept} | {took} |")
+        found = ", ".join(_took(name, records.frame(name, "paper", missing="skip")) for name in names)
+        lines.append(f"| {part} | [{Path(page).stem}]({path}) | {_figures(Path(page).stem)} | {found} |")
     return "\n".join(lines)
+
+
+def _figures(page: str) -> str:
+    """Links to the figures of a notebook, in the order of their names; a page that is no notebook has none."""
+    number = page.split("-")[0]
+    found = sorted((paths.repository() / "figures" / "paper").glob(f"{number}-*.png")) if number.isdigit() else []
+    return " ".join(f"[{i}](figures/paper/{path.name})" for i, path in enumerate(found, 1))
+
+
+def _took(name: str, frame: pandas.DataFrame) -> str:
+    if frame.empty:
+        return f"`{name}` (none yet)"
+    hours = float(frame["seconds"].sum()) / 3600
+    return f"`{name}` ({len(frame)}, " + (f"{hours:.1f} h)" if hours >= 0.1 else f"{60 * hours:.0f} min)")
 
 
 def scores() -> str:

@@ -210,13 +210,18 @@ def test_short_runs_get_no_verdict(call):
 def test_scoreboard_brings_the_readme_up_to_date(call, tmp_path, monkeypatch):
     from gpvi_lib import readme as generated
 
-    monkeypatch.setattr(generated, "MAP", (("Table 2", "notebooks/13", (TOY.name,)),))
+    monkeypatch.setitem(EXPERIMENTS, "far", replace(TOY, name="far"))
+    monkeypatch.setattr(generated, "MAP", (("Table 2", "notebooks/13", (TOY.name, "far")),))
+    for name in ("13-b", "13-a", "14-c"):
+        (tmp_path / "figures" / "paper").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "figures" / "paper" / f"{name}.png").touch()
     readme = tmp_path / "README.md"
     readme.write_text("top\n<!-- map -->\n\n<!-- /map -->\n<!-- scores -->\n\n<!-- /scores -->\n")
     records.sweep(TOY, "paper", progress=False)
     assert call("scoreboard", "--profile", "quick")[0] == 0 and "| 0.11 ± 0.01 |" not in readme.read_text()
     assert call("scoreboard")[0] == 0
-    assert "| Table 2 | [13](notebooks/13.ipynb) | `toy` | 12 | 0.0 |" in readme.read_text()
+    row = "| Table 2 | [13](notebooks/13.ipynb) | [1](figures/paper/13-a.png) [2](figures/paper/13-b.png) |"
+    assert f"{row} `toy` (12, 0 min), `far` (none yet) |" in readme.read_text()
     assert "| gpvi/table2 | sigma_error | svgd | printed | 0.125 ± 0.03 | 0.11 ± 0.01 | 3 |" in readme.read_text()
 
 

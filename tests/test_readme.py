@@ -35,11 +35,11 @@ def test_marks_that_are_missing_are_named():
 
 
 def test_only_what_is_between_the_marks_changes():
-    text = "before\n<!-- map -->\nold\n<!-- /map -->\n<!-- scores -->\n<!-- /scores -->\nafter"
+    text = "before\n<!-- map -->\nof yesterday\n<!-- /map -->\n<!-- scores -->\n<!-- /scores -->\nafter"
     text = text.replace("<!-- scores -->\n", "<!-- scores -->\n\n")
     new = readme.updated(text)
     assert new.startswith("before\n<!-- map -->\n| In the paper |") and new.endswith("<!-- /scores -->\nafter")
-    assert "old" not in new and readme.updated(new) == new
+    assert "of yesterday" not in new and readme.updated(new) == new
 
 
 def run_snippet(heading, monkeypatch, folder):
