@@ -154,7 +154,7 @@ def _that_can_run(profile: str, device: str) -> list[Experiment]:
 
     found = []
     for experiment in EXPERIMENTS.values():
-        missing = " ".join(name for name in experiment.data_sets(profile) if not datasets.available(name))
+        missing = datasets.missing(experiment.data_sets(profile))
         if missing:
             print(
                 f"{experiment.name} is left out: get its data with python -m gpvi_lib data {missing}", file=sys.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -169,8 +169,18 @@ def available(name: str, root: Path | None = None) -> bool:
     return all(path.exists() for path in files)
 
 
+def missing(names: Iterable[str]) -> str:
+    """Those of the data sets that are not here, as the command line of :func:`download` takes them."""
+    return " ".join(name for name in names if not available(name))
+
+
+def how_to_get(names: str) -> str:
+    """What to do about data sets that are missing."""
+    return f"run `python -m gpvi_lib data {names}`, or set GPVI_DATA to the folder that has it"
+
+
 def _check_file(path: Path, digest: str, name: str, algorithm: str = "sha256") -> None:
-    remedy = f"run `python -m gpvi_lib data {name}`, or set GPVI_DATA to the folder that has it"
+    remedy = how_to_get(name)
     if not path.exists():
         raise DataMissing(f"{path} is missing: {remedy}")
     with open(path, "rb") as file:

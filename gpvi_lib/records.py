@@ -449,10 +449,9 @@ def _require_data(experiment: Experiment, profile: str) -> None:
     """Raises `DataMissing`, with the remedy, if a data set of this experiment is not here."""
     from gpvi_lib import data
 
-    missing = " ".join(name for name in experiment.data_sets(profile) if not data.available(name))
+    missing = data.missing(experiment.data_sets(profile))
     if missing:
-        remedy = f"run `python -m gpvi_lib data {missing}`, or set GPVI_DATA to the folder that has it"
-        raise DataMissing(f"{experiment.name} needs data that are not here: {remedy}")
+        raise DataMissing(f"{experiment.name} needs data that are not here: {data.how_to_get(missing)}")
 
 
 def _run_cells(
