@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib import linalg
 from gpvi_lib.auxiliary import TrainsNetwork
 from gpvi_lib.kernels import RBF, kernel_gradient_sum
 from gpvi_lib.samplers import mlp_from_rng, standard_normal
@@ -68,7 +69,7 @@ class GFSF(Direction):
     def __call__(self, x, score, rng=None):
         k, weight = self.kernel(x)
         regularised = k + self.ridge * torch.eye(len(x), dtype=x.dtype, device=x.device)
-        return -(score + torch.linalg.solve(regularised, kernel_gradient_sum(weight, x, x))), {}
+        return -(score + linalg.solve(regularised, kernel_gradient_sum(weight, x, x))), {}
 
 
 @dataclass

@@ -3,6 +3,8 @@
 On CPUs, PyTorch's batched LU (``torch.linalg.solve``, ``slogdet``, ``inv``) fails for matrices above roughly
 128 x 128 when it runs on more than one thread: oneMKL reports a bad argument to SLASWP and the call hangs or
 raises. One matrix at a time is correct and as fast, so larger CPU matrices are handled in a loop.
+
+On a GPU, ``torch.linalg.solve`` waits for the device to see whether a matrix was singular; :func:`solve` does not.
 """
 
 import torch
@@ -14,15 +16,17 @@ LARGEST_BATCHED_CPU_LU = 64
 
 
 def _one_by_one(a: Tensor) -> bool:
-    return a.device.type == "cpu" and a.shape[-1] > LARGEST_BATCHED_CPU_LU
+    return a.ndim > 2 and a.device.type == "cpu" and a.shape[-1] > LARGEST_BATCHED_CPU_LU
 
 
-def solve(a: Float[Tensor, "n k k"], b: Float[Tensor, "n k m"]) -> Float[Tensor, "n k m"]:
-    """Solve ``a[i] x[i] = b[i]`` for every ``i``.
+def solve(a: Float[Tensor, "*n k k"], b: Float[Tensor, "*n k m"]) -> Float[Tensor, "*n k m"]:
+    """Solve ``a x = b``, or ``a[i] x[i] = b[i]`` for every ``i``.
 
     Raises:
-        torch.linalg.LinAlgError: if some ``a[i]`` is exactly singular.
+        torch.linalg.LinAlgError: on a CPU, if some ``a[i]`` is exactly singular; elsewhere its ``x[i]`` is not finite.
     """
+    if a.device.type != "cpu":
+        return torch.linalg.solve_ex(a, b)[0]
     if not _one_by_one(a):
         return torch.linalg.solve(a, b)
     return torch.stack([torch.linalg.solve(ai, bi) for ai, bi in zip(a, b, strict=True)])
