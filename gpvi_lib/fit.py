@@ -136,11 +136,20 @@ class Training:
         self.step += 1
         return loss.detach()
 
-    def report(self) -> dict[str, float]:
-        """Keep what the objective said of itself in the last step, and return it."""
-        values = {name: float(value) for name, value in self.info.items()}
-        self.result.diagnostics.append({"step": self.step} | values)
-        return values
+    def report(self) -> None:
+        """Keep what the objective said of itself in the last step, if anything."""
+        if self.info:
+            values = {name: float(value) for name, value in self.info.items()}
+            self.result.diagnostics.append({"step": self.step} | values)
+
+    def status(self, loss: Tensor) -> dict[str, float]:
+        """What a progress bar shows: epoch, loss, the objective's last report and the callback's first number."""
+        epoch = {} if self.batches is None else {"epoch": self.step * self.batches.batch_size / self.batches.num_data}
+        found = epoch | {"loss": float(loss)}
+        for rows, shown in ((self.result.diagnostics, None), (self.result.history, 2)):
+            if rows:
+                found |= {name: value for name, value in list(rows[-1].items())[1:shown]}  # the first is the step
+        return found
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of all parameters; that of λ, where it has its own, keeps its ratio."""
@@ -242,7 +251,8 @@ def fit(
             ``checkpoint_seconds``. A run that was interrupted and resumed gives the same result, bit for bit on a CPU,
             as one that was not. The file stays when the run is complete: calling again trains no further.
         label: experiment, method and seed, for the progress bar and for errors.
-        progress: whether to show a bar with the time left.
+        progress: whether to show a bar with the time left, the epoch, the loss, what the objective says of itself, and
+            the first number that the callback returned last.
 
     Raises:
         ValueError: if target and batch size do not fit, the target is not finite at the first points, or there is a
@@ -287,8 +297,9 @@ def fit(
             state.result.seconds += time.perf_counter() - started
             if state.step == steps or (callback_every and state.step % callback_every == 0):
                 _call(callback, state)
-            if state.info and (state.step == steps or state.step % report_every == 0):
-                bar.set_postfix(state.report(), refresh=False)
+            if state.step == steps or state.step % report_every == 0:
+                state.report()
+                bar.set_postfix(state.status(loss), refresh=False)
             bar.update()
             if checkpoint is not None and schedule.due():
                 state.save(checkpoint)

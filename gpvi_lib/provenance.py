@@ -27,12 +27,15 @@ def cores() -> int:
 def as_device(name: str | torch.device) -> torch.device:
     """The device called `name`: "cpu", "cuda", "cuda:1", "mps", or "auto" for a GPU where there is one.
 
+    On a GPU products and convolutions of float32 are float32's from then on: TF32, which keeps 10 of 23 bits and is
+    PyTorch's default for convolutions, is switched off.
+
     Raises:
         UnknownName: if torch has no such kind of device.
         GPVIError: if this machine or this build of torch has none.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -42,6 +45,9 @@ def as_device(name: str | torch.device) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise GPVIError(f"device {str(name)!r} is not available: torch sees {found} CUDA GPUs; use --device cpu")
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise GPVIError("device 'mps' is not available to this build of torch; use --device cpu")
     return device
@@ -50,7 +56,7 @@ def as_device(name: str | torch.device) -> torch.device:
 def device_name(device: torch.device) -> str:
     """The hardware behind `device`, with the number of threads for a CPU."""
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+        return f"{torch.cuda.get_device_name(device)}, TF32 {'on' if torch.backends.cudnn.allow_tf32 else 'off'}"
     return f"{_processor()}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
+from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
@@ -561,3 +562,17 @@ def test_svgd_particles_become_the_gaussian(dim, rng):
     # small, by about 5 % a dimension, is SVGD's known bias; twice that is allowed.
     assert_close(x.mean(0), mean, rtol=0, atol=0.02)
     assert (torch.cov(x.mT, correction=0).view(dim, dim) - covariance).norm() < 0.1 * dim * covariance.norm()
+
+
+def test_the_bar_shows_epoch_loss_objective_and_the_callbacks_first_number(rng, monkeypatch):
+    shown = []
+    monkeypatch.setattr(tqdm, "set_postfix", lambda bar, values, refresh: shown.append(values))
+    target = regression()
+    measured = {"accuracy_percent": 80.0, "auroc": 0.9}
+    fit(
+        MeanField(torch.zeros(target.dim)), target, NegativeELBO(2), steps=4, lr=0.1, rng=rng,
+        batch_size=target.num_data // 2, callback=lambda step, sampler: measured, callback_every=2,
+    )  # fmt: skip
+    assert [list(values) for values in shown] == 4 * [["epoch", "loss", "elbo", "accuracy_percent"]]
+    assert shown[-1]["accuracy_percent"] == 80 and shown[-1]["loss"] == -shown[-1]["elbo"]
+    assert shown[-1]["epoch"] == 4 * (target.num_data // 2) / target.num_data
