@@ -206,8 +206,8 @@ def _settings(size: dict) -> dict[str, dict]:
     ``lambda_...``: GPVI by the functional gradient, exact inverse, printed learning rate, one fixed λ. ``authors...``:
     that of the authors' later public code, one trained λ from 0.1 or 0.01, ten times the learning rate and no prior.
     ``best...`` and ``exact_density...`` are ours: at that learning rate and at the printed one, with a kernel on
-    ``z_{:k}`` alone, from a tenth of the λ, and with a prior four times as wide. Last come methods of other papers,
-    at our learning rate and at the printed one.
+    ``z_{:k}`` alone and from a tenth of the λ. Last come methods of other papers, at our learning rate and at the
+    printed one. ``..._wide_prior`` and ``..._wider_prior`` have a prior 4 and 16 times as wide.
     """
     methods = _methods(size)
     best, density = methods["gpvi_best"], methods["gpvi_exact_density"]
@@ -219,20 +219,21 @@ def _settings(size: dict) -> dict[str, dict]:
     for name, value in {"authors": 0.1, "authors_0.01": 0.01}.items():
         one = fixed["sampler"] | {"noise_scale": value, "train_noise_scale": True}
         settings[name] = best | {"sampler": one, "prior": "flat"}
-    slower, wider = {"lr": best["lr"] / 10}, {"prior_scale": 4 * size["prior_scale"]}
+    slower = {"lr": best["lr"] / 10}
     head = best | {"objective": best["objective"] | {"kernel_space": "head"}}
     settings |= {
         "best": best,
         "best_slower": best | slower,
         "best_head": head,
         "best_head_small": head | {"sampler": best["sampler"] | {"noise_scale": best["sampler"]["noise_scale"] / 10}},
-        "best_wide_prior": best | wider,
         "exact_density": density,
         "exact_density_slower": density | slower,
-        "exact_density_wide_prior": density | wider,
     }
     for name in BASELINES:
         settings |= {name: methods[name], f"{name}_printed_rate": methods[name] | {"lr": PRINTED_LR}}
+    for name in ("best", "exact_density", "svgd", "amortized_svgd"):
+        for word, factor in {"wide": 4, "wider": 16}.items():
+            settings[f"{name}_{word}_prior"] = settings[name] | {"prior_scale": factor * size["prior_scale"]}
     return settings
 
 
