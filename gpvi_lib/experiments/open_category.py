@@ -221,17 +221,19 @@ def _settings(size: dict) -> dict[str, dict]:
         settings[name] = best | {"sampler": one, "prior": "flat"}
     slower = {"lr": best["lr"] / 10}
     head = best | {"objective": best["objective"] | {"kernel_space": "head"}}
+    small = {"sampler": best["sampler"] | {"noise_scale": best["sampler"]["noise_scale"] / 10}}
     settings |= {
         "best": best,
         "best_slower": best | slower,
         "best_head": head,
-        "best_head_small": head | {"sampler": best["sampler"] | {"noise_scale": best["sampler"]["noise_scale"] / 10}},
+        "best_head_small": head | small,
+        "best_small": best | small,
         "exact_density": density,
         "exact_density_slower": density | slower,
     }
     for name in BASELINES:
         settings |= {name: methods[name], f"{name}_printed_rate": methods[name] | {"lr": PRINTED_LR}}
-    for name in ("best", "exact_density", "svgd", "amortized_svgd"):
+    for name in ("best", "best_small", "exact_density", "svgd", "amortized_svgd"):
         for word, factor in {"wide": 4, "wider": 16}.items():
             settings[f"{name}_{word}_prior"] = settings[name] | {"prior_scale": factor * size["prior_scale"]}
     return settings
