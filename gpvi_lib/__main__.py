@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpvi_lib.errors import GPVIError, OutOfTime, SweepError
+from gpvi_lib.paths import make_roots_absolute
 from gpvi_lib.profiles import PROFILES, get_profile
 
 if TYPE_CHECKING:
@@ -109,6 +110,10 @@ def run(
 
     if (method or seed) and len(experiment or ()) != 1:
         raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
+    if fresh and budget is not None:
+        raise GPVIError(
+            "--fresh forgets what a command with --budget has done, so that none would finish: leave one out"
+        )
     if scheduler and executor is None:
         raise GPVIError("--scheduler belongs to an executor: add --executor dask or --executor slurm")
     chosen = (
@@ -129,6 +134,8 @@ def run(
             except SweepError as error:  # names what failed; the other experiments can still run
                 failed.append(str(error))
                 continue
+            except GPVIError as error:  # ends the command, but not without what failed before
+                raise SweepError("; ".join([*failed, str(error)])) if failed else error from None
             for record in found:
                 _print_record(record)
     if failed:
@@ -285,6 +292,7 @@ def _print_table(rows: Iterable[Sequence[str]]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line on `arguments` (default: those of the process) and exits."""
+    make_roots_absolute()
     try:
         app(args=arguments, prog_name="python -m gpvi_lib")
     except OutOfTime as stopped:

@@ -9,8 +9,13 @@ from torch import Tensor, nn
 
 
 class TrainsNetwork:
-    """Mixin: a network with its own Adam, built at the first call, when its sizes are known."""
+    """Mixin: a network with its own Adam, built at the first call, when its sizes are known.
 
+    Attributes:
+        updates: steps of Adam per call, at least one.
+    """
+
+    updates: int
     network: nn.Module | None = None
     optimizer: torch.optim.Optimizer | None = None
     _loaded: dict | None = None
@@ -21,6 +26,8 @@ class TrainsNetwork:
         """The network: built with first weights from ``rng``, or from the loaded state without touching ``rng``."""
         if self.network is not None:
             return self.network
+        if self.updates < 1:
+            raise ValueError(f"{type(self).__name__} needs at least one update per call, got updates = {self.updates}")
         loaded, self._loaded = self._loaded, None
         self.network = build(rng if loaded is None else torch.Generator(rng.device))
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=lr, fused=True)

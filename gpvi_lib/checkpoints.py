@@ -1,5 +1,6 @@
 """Checkpoints: the state of a long run as one file, written in one step and read without running any code."""
 
+import math
 import os
 import pickle
 import time
@@ -18,9 +19,12 @@ _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 def save(path: Path, state: dict) -> None:
     """Make ``path`` hold ``state`` (tensors, numbers, strings and containers of them): all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    torch.save(state, temporary)
-    os.replace(temporary, path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # of its own, if another process writes there too
+    try:
+        torch.save(state, temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load(path: Path, device: torch.device) -> dict:
@@ -35,6 +39,41 @@ def load(path: Path, device: torch.device) -> dict:
         raise
     except (RuntimeError, EOFError, pickle.UnpicklingError):
         raise GPVIError(f"{path} is no checkpoint or is damaged: delete it to start anew") from None
+
+
+def refuse_another_run(path: Path, own: dict, saved: dict) -> None:
+    """Compare what identifies two runs, by name.
+
+    Raises:
+        GPVIError: if something differs, naming it.
+    """
+    differs = [name for name, value in own.items() if not _same(value, saved.get(name))]
+    if differs:
+        raise GPVIError(
+            f"{path} is the checkpoint of another run (what differs: {', '.join(differs)}): "
+            "delete it, or give another path"
+        )
+
+
+def _same(own: object, other: object) -> bool:
+    """Equal; numbers up to what another device may round differently in a sum over data."""
+    if isinstance(own, float) and isinstance(other, float):
+        return math.isclose(own, other, rel_tol=1e-5) or (math.isnan(own) and math.isnan(other))
+    return own == other
+
+
+def digest(tensors: dict[str, torch.Tensor]) -> dict[str, float]:
+    """One number for each tensor, by its rows' sums and their order, that other contents hardly ever have."""
+    found = {}
+    for name, tensor in tensors.items():
+        rows = (
+            tensor.detach().cpu().reshape(len(tensor) if tensor.ndim else 1, -1)
+            if tensor.numel()
+            else torch.zeros(1, 1)
+        )
+        weights = torch.cos(torch.arange(len(rows), dtype=torch.float64))
+        found[name] = float(rows.sum(1, dtype=torch.float64) @ weights)
+    return found
 
 
 @contextmanager

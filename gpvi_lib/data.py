@@ -206,7 +206,12 @@ def load(name: str) -> ImageData:
 
 
 def download(name: str, root: Path | None = None) -> None:
-    """Download a data set from its publisher, with checksums: images through torchvision, UCI sets through pooch."""
+    """Download a data set from its publisher, with checksums: images through torchvision, UCI sets through pooch.
+
+    Raises:
+        UnknownName: if there is no such set.
+        DataMissing: if its publisher cannot be reached.
+    """
     from torchvision import datasets
 
     root = data_root() if root is None else root
@@ -214,7 +219,10 @@ def download(name: str, root: Path | None = None) -> None:
     if name in UCI_FOLDERS:
         _download_uci(name, root)
     elif name in classes:
-        getattr(datasets, classes[name])(root, download=True)
+        try:
+            getattr(datasets, classes[name])(root, download=True)
+        except (RuntimeError, OSError) as error:
+            raise DataMissing(f"{name} could not be downloaded, try again later: {error}") from error
     else:
         raise UnknownName.among("downloadable data set", name, (*classes, *UCI_FOLDERS))
 

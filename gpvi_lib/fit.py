@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -124,6 +124,7 @@ class Training:
         }
         self.result = FitResult()
         self.info: dict[str, Tensor] = {}
+        self.identity: dict = {}
         self.step = 0
 
     def advance(self) -> Tensor:
@@ -156,9 +157,12 @@ class Training:
         for group, factor in zip(self.optimizer.param_groups, self.lr_factors, strict=True):
             group["lr"] = factor * lr
 
-    @cached_property
-    def identity(self) -> dict:
-        """What tells this run from others: settings, shapes of parameters, the target's value at a fixed point."""
+    def identify(self) -> None:
+        """Note what tells this run from others, before training changes any of it.
+
+        That is settings, seed, objective, data, the target at a fixed point, and of the sampler its class, its plain
+        attributes, shapes and type of its parameters, and its buffers (such as a fixed λ).
+        """
         parameters = list(self.sampler.parameters())
         point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))
         batch = None if self.batches is None else torch.arange(self.batches.batch_size, device=parameters[0].device)
@@ -167,11 +171,20 @@ class Training:
                 value = float(log_prob(self.target, point.to(parameters[0]), batch))
         except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
             value = math.nan
-        return self.settings | {
-            "sampler": [type(self.sampler).__name__, *(list(parameter.shape) for parameter in parameters)],
-            "objective": re.sub(r" object at 0x[0-9a-f]+", "", repr(self.objective)),
-            "target": value,
-        }
+        plain = {name: value for name, value in vars(self.sampler).items() if isinstance(value, int | float | str)}
+        data = {name: value for name, value in vars(self.target).items() if isinstance(value, Tensor)}
+        self.identity = (
+            self.settings
+            | {
+                "seed": self.rng.initial_seed(),
+                "sampler": [type(self.sampler).__name__, *([*p.shape, str(p.dtype)] for p in parameters)],
+                "objective": re.sub(r" at 0x[0-9a-f]+", "", repr(self.objective)),
+                "target": value,
+            }
+            | {f"sampler.{name}": value for name, value in plain.items() if name != "training"}
+            | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
+            | checkpoints.digest({f"target.{name}": tensor for name, tensor in data.items()})
+        )
 
     def save(self, path: Path) -> None:
         """Write a checkpoint atomically."""
@@ -196,13 +209,7 @@ class Training:
             GPVIError: if it is another run's, naming what differs.
         """
         state = checkpoints.load(path, self.rng.device)
-        before = state.get("run", {})  # none in a file of an earlier version
-        differs = [name for name, value in self.identity.items() if not _same(value, before.get(name))]
-        if differs:
-            raise GPVIError(
-                f"{path} is the checkpoint of another run (what differs: {', '.join(differs)}): "
-                "delete it, or give another path"
-            )
+        checkpoints.refuse_another_run(path, self.identity, state.get("run", {}))
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -236,6 +243,10 @@ def fit(
     """Train ``sampler`` towards ``target`` by Adam, or another optimizer, on ``objective``.
 
     Args:
+        sampler: trained in place.
+        target: what is approximated.
+        objective: what is minimised. Those that train a network of their own (helper, Stein critic) keep it: give each
+            run an objective of its own, unless it is to start with the network of the run before.
         steps: number of steps of the optimizer.
         lr: learning rate.
         final_lr: where the learning rate goes along half a cosine; ``None`` keeps it constant.
@@ -258,8 +269,9 @@ def fit(
         ValueError: if target and batch size do not fit, the target is not finite at the first points, or there is a
             rate for λ and no λ to train.
         UnknownName: if there is no optimizer of that name.
-        DivergedError: at the first loss that is not finite, naming ``label`` and step.
-        GPVIError: if the checkpoint is damaged, or that of another run: another target, sampler or setting.
+        DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
+        GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, objective
+            or setting.
     """
     if steps < 0:
         raise ValueError(f"steps must not be negative, got {steps}")
@@ -276,6 +288,8 @@ def fit(
         weight_decay=weight_decay,
     )
     state.settings["final_lr"] = None if final_lr is None else [final_lr, steps]
+    if checkpoint is not None:
+        state.identify()
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
         if state.step > steps:
@@ -291,7 +305,13 @@ def fit(
             started = time.perf_counter()
             if final_lr is not None:
                 state.set_lr(final_lr + 0.5 * (lr - final_lr) * (1 + math.cos(math.pi * state.step / steps)))
-            loss = state.advance()
+            try:
+                loss = state.advance()
+            except torch.linalg.LinAlgError as error:
+                raise DivergedError(
+                    f"{label}: a matrix is singular in step {state.step + 1}; lower the learning rate, or give a "
+                    f"generator a noise_scale λ > 0, which keeps its Jacobian regular ({error})"
+                ) from error
             if state.step % check_every == 0 or state.step == steps:
                 _check_loss(loss, label, state.step)
             state.result.seconds += time.perf_counter() - started
@@ -305,6 +325,8 @@ def fit(
                 state.save(checkpoint)
                 checkpoints.stop_if_over(label)
     _check_parameters(sampler, label, steps)
+    if checkpoint is not None:
+        state.save(checkpoint)
     return state.result
 
 
@@ -317,13 +339,6 @@ def _check_arguments(target: Target, rng: torch.Generator) -> None:
         )
     if not isinstance(rng, torch.Generator):
         raise ValueError(f"rng must be a torch.Generator, such as torch.Generator().manual_seed(0), got {rng!r}")
-
-
-def _same(own: object, other: object) -> bool:
-    """Equal; numbers up to what another device may round differently in a sum over data."""
-    if isinstance(own, float) and isinstance(other, float):
-        return math.isclose(own, other, rel_tol=1e-5) or (math.isnan(own) and math.isnan(other))
-    return own == other
 
 
 def _parameters(sampler: Sampler, apart: bool) -> list[dict]:

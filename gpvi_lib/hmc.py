@@ -10,6 +10,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
+from gpvi_lib.errors import GPVIError
 
 LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
 
@@ -71,6 +72,10 @@ class _Chains:
         self.log_prob, self.rng = log_prob, rng
         self.x = initial.detach().clone()
         self.value, self.gradient = value_and_score(log_prob, self.x)
+        if self.value.shape != self.x.shape[:1]:
+            raise ValueError(
+                f"log_prob must return one number per chain, {tuple(self.x.shape[:1])}, got {tuple(self.value.shape)}"
+            )
         if not bool(torch.isfinite(self.value).all()):
             raise ValueError("log_prob is not finite at some chain's starting point; start elsewhere")
         self.step = 0
@@ -92,14 +97,24 @@ class _Chains:
         self.step += 1
         return accept, error
 
+    def identify(self, settings: dict) -> None:
+        """Note what tells this run from others: settings, seed, starting points, and the density and score there."""
+        start = {"initial": self.x, "log_prob": self.value, "score": self.gradient}
+        self.identity = settings | {"seed": self.rng.initial_seed()} | checkpoints.digest(start)
+
     def save(self, path: Path) -> None:
         """Write a checkpoint."""
         state = {name: getattr(self, name) for name in self._saved}
-        checkpoints.save(path, state | {"rng": self.rng.get_state()})
+        checkpoints.save(path, state | {"run": self.identity, "rng": self.rng.get_state()})
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint.
+
+        Raises:
+            GPVIError: if it is another run's, naming what differs.
+        """
         state = checkpoints.load(path, self.x.device)
+        checkpoints.refuse_another_run(path, self.identity, state.get("run", {}))
         self.rng.set_state(state.pop("rng").cpu())
         for name in self._saved:
             setattr(self, name, state[name])
@@ -117,7 +132,7 @@ def hmc(
     burn_in: int,
     thin: int = 1,
     rng: torch.Generator,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     label: str = "hmc",
     progress: bool = True,
@@ -134,13 +149,15 @@ def hmc(
         thin: keep every ``thin``-th state after the burn-in.
         rng: the only source of randomness; advanced in place.
         checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
-            interrupted and resumed draws the same samples as one that was not.
+            interrupted and resumed draws the same samples as one that was not. The file stays when the run is complete:
+            calling again draws no further.
         label: experiment, method and seed, for the progress bar.
         progress: whether to show a bar with the time left.
 
     Raises:
-        ValueError: if a setting is not positive, if the counts leave no draw, or if a chain starts where the
-            density is not finite.
+        ValueError: if a setting is not positive, if the counts leave no draw, if ``log_prob`` does not return one
+            number per chain, or if a chain starts where the density is not finite.
+        GPVIError: if the checkpoint is damaged, or that of another run: another seed, density, start or setting.
     """
     for name, value in (("thin", thin), ("num_leapfrog", num_leapfrog), ("step_size", step_size)):
         if not value > 0:
@@ -148,8 +165,12 @@ def hmc(
     if not 0 <= burn_in <= num_steps - thin:
         raise ValueError(f"burn_in = {burn_in} and thin = {thin} leave no draw of num_steps = {num_steps}")
     chains = _Chains(log_prob, initial, rng)
+    checkpoint = None if checkpoint is None else Path(checkpoint)
+    chains.identify({"step_size": step_size, "num_leapfrog": num_leapfrog, "burn_in": burn_in, "thin": thin})
     if checkpoint is not None and checkpoint.exists():
         chains.load(checkpoint)
+        if chains.step > num_steps:
+            raise GPVIError(f"{checkpoint} is {chains.step} proposals on already, more than num_steps = {num_steps}")
     schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
     with tqdm(total=num_steps, initial=chains.step, desc=label, disable=not progress, leave=False) as bar:
         while chains.step < num_steps:
@@ -163,6 +184,8 @@ def hmc(
             if checkpoint is not None and schedule.due():
                 chains.save(checkpoint)
                 checkpoints.stop_if_over(label)
+    if checkpoint is not None:
+        chains.save(checkpoint)
     after = num_steps - burn_in
     return HMCResult(torch.stack(chains.kept), chains.acceptance / after, chains.energy_error / after)
 

@@ -32,6 +32,11 @@ def solve(a: Float[Tensor, "*n k k"], b: Float[Tensor, "*n k m"]) -> Float[Tenso
     return torch.stack([torch.linalg.solve(ai, bi) for ai, bi in zip(a, b, strict=True)])
 
 
+def det(a: Float[Tensor, "*n k k"]) -> Float[Tensor, "*n"]:
+    """``det a[i]`` for every ``i``; differentiable in ``a``, also where it is 0."""
+    return torch.stack([torch.linalg.det(ai) for ai in a]) if _one_by_one(a) else torch.linalg.det(a)
+
+
 def slogdet(a: Float[Tensor, "n k k"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Sign and log-magnitude of ``det a[i]`` for every ``i``; differentiable in ``a``."""
     if not _one_by_one(a):

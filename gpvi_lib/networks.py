@@ -46,6 +46,7 @@ class FlatModule:
         frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
         self._constants = {name: c.detach().clone() for name, c in (frozen | dict(module.named_buffers())).items()}
         self._shapes = {name: p.shape for name, p in trained.items()}
+        self._all_shapes = {name: p.shape for name, p in module.named_parameters()}
         self._sizes = [math.prod(shape) for shape in self._shapes.values()]
         self.dim = sum(self._sizes)
 
@@ -99,11 +100,12 @@ class FlatModule:
         """
         fan_in: dict[str, int] = {}
         scales = []
-        for name, shape in self._shapes.items():
+        for name, shape in self._all_shapes.items():  # a frozen weight has a fan-in for its trained bias
             layer = name.rpartition(".")[0]
             if len(shape) > 1:
                 fan_in[layer] = math.prod(shape[1:])
-            scales.append(torch.full((math.prod(shape),), fan_in.get(layer, 1) ** -0.5, dtype=dtype))
+            if name in self._shapes:
+                scales.append(torch.full((math.prod(shape),), fan_in.get(layer, 1) ** -0.5, dtype=dtype))
         return torch.cat(scales)
 
 

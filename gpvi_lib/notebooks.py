@@ -113,6 +113,7 @@ def execute(
 
     Raises:
         UnknownName: before anything runs, if it has no parameter of that name, or the profile does not exist.
+        GPVIError: before anything runs, if the copy would replace the notebook.
         NotebookError: if a cell fails or takes too long; the copy up to there is kept.
     """
     import papermill
@@ -126,6 +127,8 @@ def execute(
     folder = build_root() / "notebooks" / profile if folder is None else Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     output = folder.resolve() / path.name
+    if output == path:
+        raise GPVIError(f"the copy of {path.name} would replace it: give another folder than {shown(folder)}")
     try:
         papermill.execute_notebook(
             path,

@@ -248,6 +248,12 @@ class MaximumLikelihood(Objective):
     """``-mean_i log p(D | x_i)``, without prior and repulsion: a deep ensemble on free particles."""
 
     def __call__(self, sampler, target, batch, rng):
+        if not isinstance(sampler, Particles):
+            raise ValueError(f"MaximumLikelihood needs Particles, got {type(sampler).__name__}; use NegativeELBO")
+        if not hasattr(target, "log_likelihood"):
+            raise ValueError(
+                f"MaximumLikelihood needs a target with log_likelihood(x, batch), {type(target).__name__} has none"
+            )
         x = sampler.rsample(None, rng)
         loss = -target.log_likelihood(x, batch).mean()
         return loss, {"log_likelihood": -loss.detach()}

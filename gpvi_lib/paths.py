@@ -16,6 +16,13 @@ def repository() -> Path:
     return Path(__file__).resolve().parents[1]
 
 
+def make_roots_absolute() -> None:
+    """Make folders that the environment names relative to the working directory the same for kernels and workers."""
+    for variable in ("GPVI_RESULTS", "GPVI_FIGURES", "GPVI_DATA", "GPVI_BUILD"):
+        if os.environ.get(variable):
+            os.environ[variable] = str(Path(os.environ[variable]).resolve())
+
+
 def _root(variable: str, folder: str) -> Path:
     return Path(os.environ.get(variable) or repository() / folder)
 

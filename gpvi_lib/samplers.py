@@ -178,13 +178,20 @@ class Generator(Sampler):
         Args:
             scale: the prior's standard deviation of each weight, such as ``posterior.prior.scale``; dtype and device
                 follow it.
-            noise_dim, hidden: k and the hidden layers of ``g``: cheap by default; larger ones fit more.
+            noise_dim, hidden: k, at most d, and the hidden layers of ``g``: cheap by default; larger ones fit more.
             relative_noise: the first λ in units of ``scale``.
             rng: source of the initial weights.
+
+        Raises:
+            ValueError: if ``scale`` is one number for all weights.
         """
+        if not isinstance(scale, Tensor) or scale.ndim != 1:
+            raise ValueError(
+                f"scale must be one number per weight, (d,), got {scale}: torch.full((posterior.dim,), {scale}) is that"
+            )
         return cls(
             len(scale),
-            noise_dim,
+            min(noise_dim, len(scale)),
             hidden,
             noise_scale=relative_noise * scale,
             train_noise_scale=True,
@@ -394,7 +401,7 @@ class Linearization:
         Args:
             floor: where the tangent takes over, > 0 and far below the determinants of a good map.
         """
-        determinant = torch.linalg.det(self.head())
+        determinant = linalg.det(self.head())
         log_det = determinant.clamp_min(floor).log() + (determinant.clamp_max(floor) / floor - 1)
         if self.noise_scale is not None:
             log_det = log_det + self.noise_scale[self.noise_dim :].log().sum()
@@ -416,7 +423,7 @@ class MeanField(Sampler):
             raise ValueError(f"the initial scale must be positive, got {float(scale.min())}")
         self.dim = len(mean)
         self.mean = nn.Parameter(mean.detach().clone())
-        self.rho = nn.Parameter(torch.log(torch.expm1(scale)))
+        self.rho = nn.Parameter(torch.where(scale > 20, scale, torch.log(torch.expm1(scale))))  # softplus(ρ) = scale
 
     @property
     def scale(self) -> Float[Tensor, " d"]:

@@ -16,6 +16,7 @@ from toy_experiment import CALLS, TOY
 
 from gpvi_lib import data, paths, records
 from gpvi_lib.__main__ import main
+from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import EXPERIMENTS
 
 
@@ -107,6 +108,34 @@ def test_a_budget_is_shared_by_the_experiments(call, registry, monkeypatch):
     assert 59 < budgets[1] < budgets[0] - 0.01 <= 60
 
 
+def test_a_budget_that_ends_hides_no_failure(call, registry, monkeypatch):
+    registry.clear()
+    registry["broken"] = replace(TOY, name="broken", methods=("diverges",))
+    registry["toy"] = TOY
+    whole = records.sweep
+
+    def sweep(experiment, *arguments, **settings):
+        if experiment is TOY:
+            raise OutOfTime("toy: time is up")
+        return whole(experiment, *arguments, **settings)
+
+    monkeypatch.setattr(records, "sweep", sweep)
+    code, _, err = call("run", "--profile", "paper", "--budget", "1")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: 1 of 3 runs of broken failed: diverges seed 1")
+    assert err.splitlines()[-1].endswith("; toy: time is up")
+    del registry["broken"]
+    assert call("run", "--profile", "paper", "--budget", "1")[::2] == (75, "toy: time is up\n")
+
+
+def test_relative_folders_of_the_environment_are_those_of_the_command(call, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPVI_RESULTS", "out")
+    assert call("run", "toy", "--profile", "paper", "--method", "svgd")[0] == 0
+    assert os.environ["GPVI_RESULTS"] == str(tmp_path / "out")
+    assert list((tmp_path / "out").rglob("svgd-seed0.json"))
+
+
 def test_list_can_show_only_what_is_missing(call):
     records.sweep(TOY, "paper", methods=["svgd", "gpvi_best"], progress=False)
     records.run_or_load(TOY, "gpvi", 1, "paper").path.write_text("{")
@@ -141,6 +170,7 @@ def test_missing_data_are_named_once_and_only_where_something_has_to_run(call, r
     [
         (("run", "--method", "gpvi"), "--method and --seed belong to one experiment: name it"),
         (("run", "toy", "--scheduler", "tcp://host:8786"), "--scheduler belongs to an executor: add --executor dask"),
+        (("run", "toy", "--fresh", "--budget", "1"), "--fresh forgets what a command with --budget has done"),
         (("run", "tyo"), "unknown experiment 'tyo'; did you mean 'toy'? (valid: toy)"),
         (("run", "toy", "--method", "gpvy"), "unknown method of toy 'gpvy'; did you mean 'gpvi'?"),
         (("run", "toy", "--profile", "papr"), "unknown profile 'papr'; did you mean 'paper'?"),
@@ -254,6 +284,14 @@ def test_notebooks_runs_all_and_names_the_failed_ones(call, tmp_path):
     copies = tmp_path / "build" / "notebooks" / "smoke"
     assert "smoke cpu True" in (copies / "00-good.ipynb").read_text()
     assert {path.name for path in copies.iterdir()} == {"00-good.ipynb", "01-bad.ipynb", "02-good.ipynb"}
+
+
+def test_a_copy_never_replaces_its_notebook(call, tmp_path):
+    path = notebook(tmp_path / "notebooks", "00-bad", "raise ValueError")
+    before = path.read_text()
+    code, _, err = call("notebooks", "--profile", "smoke", "--output", str(path.parent))
+    assert code == 1 and "the copy of 00-bad.ipynb would replace it: give another folder than" in err
+    assert path.read_text() == before
 
 
 def test_notebooks_takes_names_a_folder_and_a_time_limit(call, tmp_path):

@@ -321,3 +321,14 @@ def test_the_library_imports_without_anything_of_notebooks_plots_and_data():
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=120, cwd=repository())
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30
+
+
+def test_a_publisher_out_of_reach_is_one_clear_error(monkeypatch, tmp_path):
+    from torchvision import datasets
+
+    def unreachable(root, download):
+        raise RuntimeError("Error downloading train-images")
+
+    monkeypatch.setattr(datasets, "MNIST", unreachable)
+    with pytest.raises(DataMissing, match="mnist could not be downloaded, try again later: Error downloading"):
+        data.download("mnist", tmp_path)

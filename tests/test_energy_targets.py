@@ -144,3 +144,14 @@ def test_unknown_potentials_and_widths_are_refused():
         EnergyPotential("sinus")
     with pytest.raises(ValueError, match="must be positive or None, got 0"):
         EnergyPotential("sinusoid", 0)
+
+
+def test_the_entropy_of_a_density_with_hard_support():
+    class Disc:
+        dim = 2
+
+        def log_prob(self, x, batch=None):
+            return torch.where(x.norm(dim=-1) < 1, 0.0, -math.inf)
+
+    # The boundary's 2π length crosses cells of side 1/64: an area error well below 2π / 64.
+    assert abs(PlaneGrid(Disc()).entropy - math.log(math.pi)) < 0.01

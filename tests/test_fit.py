@@ -144,7 +144,7 @@ def test_the_checkpoint_of_other_data_is_refused_and_that_of_a_longer_run(tmp_pa
     rng = torch.Generator().manual_seed(11)
     inputs, targets = torch.randn(20, DIM, generator=rng), torch.randn(20, generator=rng)
     fit_particles(BayesianLinearRegression(inputs, targets), **arguments)
-    with pytest.raises(GPVIError, match=r"\(what differs: target\)"):
+    with pytest.raises(GPVIError, match=r"\(what differs: target, target.targets\)"):
         fit_particles(BayesianLinearRegression(inputs, targets + 5), **arguments)
     with pytest.raises(GPVIError, match="is 9 steps on already, more than steps = 8"):
         fit_particles(BayesianLinearRegression(inputs, targets), steps=8, **arguments)
@@ -195,11 +195,89 @@ def test_a_file_that_is_no_checkpoint_is_named(content, tmp_path):
         train("svgd", checkpoint=checkpoint)
 
 
-def test_resuming_uses_what_the_checkpoint_says_and_not_the_new_start(tmp_path):
+def test_another_seed_is_another_run(tmp_path):
     checkpoint = tmp_path / "run.pt"
     with pytest.raises(Killed):
         train("gpvi helper", callback=killer(6), checkpoint=checkpoint)
-    assert_identical(train("gpvi helper", seed=99, checkpoint=checkpoint), train("gpvi helper"))
+    with pytest.raises(GPVIError, match=r"\(what differs: seed\)"):
+        train("gpvi helper", seed=99, checkpoint=checkpoint)
+
+
+def test_resuming_uses_what_the_checkpoint_says_and_not_the_new_start(tmp_path):
+    def run(start, **arguments):
+        rng = torch.Generator().manual_seed(0)
+        sampler = Particles(torch.full((6, DIM), start) + torch.randn(6, DIM, generator=rng))
+        fit(sampler, regression(), ParVI(), steps=9, lr=0.1, rng=rng, progress=False, **arguments)
+        return sampler.x.detach()
+
+    checkpoint = tmp_path / "run.pt"
+    with pytest.raises(Killed):
+        run(0.0, callback=killer(6), callback_every=1, checkpoint=checkpoint, checkpoint_seconds=0)
+    assert torch.equal(run(7.0, checkpoint=checkpoint), run(0.0))
+
+
+GENERATOR = {"noise_scale": 1.0, "activation": "relu", "input_stdev": 1.0, "dtype": torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"noise_scale": 0.05}, "sampler.log_noise_scale"),
+        ({"activation": "tanh"}, "sampler.activation"),
+        ({"input_stdev": 6.0}, "sampler.input_stdev"),
+        ({"dtype": torch.float64}, "sampler"),
+    ],
+)
+def test_another_sampler_of_the_same_shape_is_another_run(changes, differs, tmp_path):
+    def run(arguments):
+        rng = torch.Generator().manual_seed(0)
+        sampler = Generator(2, 2, (5,), rng=rng, **arguments)
+        normal = Gaussian(torch.zeros(2, dtype=arguments["dtype"]), torch.eye(2, dtype=arguments["dtype"]))
+        fit(sampler, normal, GPVI(5), steps=2, lr=0.1, rng=rng, progress=False, checkpoint=tmp_path / "run.pt")
+
+    run(GENERATOR)
+    with pytest.raises(GPVIError, match=rf"\(what differs: {differs}\)"):
+        run(GENERATOR | changes)
+
+
+def test_other_rows_of_the_same_data_are_another_run(tmp_path):
+    """As in a cross-validation: the folds may have their first batch in common."""
+    rng = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(9, 2, generator=rng), torch.arange(9) % 2
+    rows = torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([0, 1, 2, 6, 7, 8])
+    for row, error in zip(rows, (None, "target.inputs"), strict=True):
+        posterior = ClassificationPosterior(FlatModule(mlp([2, 2])), inputs[row], labels[row])
+        sampler, own = MeanField(torch.zeros(posterior.dim)), torch.Generator().manual_seed(0)
+        settings = {"steps": 2, "lr": 0.1, "rng": own, "batch_size": 3, "progress": False}
+        if error is None:
+            fit(sampler, posterior, NegativeELBO(2), checkpoint=tmp_path / "run.pt", **settings)
+        else:
+            with pytest.raises(GPVIError, match=rf"\(what differs: {error}"):
+                fit(sampler, posterior, NegativeELBO(2), checkpoint=tmp_path / "run.pt", **settings)
+
+
+def test_a_complete_run_is_kept_at_the_default_interval(tmp_path):
+    for _ in range(2):
+        rng = torch.Generator().manual_seed(0)
+        sampler = Particles(torch.randn(6, DIM, generator=rng))
+        fit(sampler, regression(), ParVI(), steps=9, lr=0.1, rng=rng, progress=False, checkpoint=tmp_path / "run.pt")
+        found = sampler.x.detach().clone()
+    assert torch.load(tmp_path / "run.pt", weights_only=True)["step"] == 9
+    rng = torch.Generator().manual_seed(0)
+    sampler = Particles(torch.randn(6, DIM, generator=rng))
+    fit(sampler, regression(), ParVI(), steps=9, lr=0.1, rng=rng, progress=False)
+    assert torch.equal(found, sampler.x.detach())
+
+
+def test_a_singular_jacobian_is_a_divergence(rng):
+    dead = Generator(2, 2, (5,), noise_scale=None, rng=rng)  # no hidden unit is on
+    with torch.no_grad():
+        dead.hidden[0].weight.zero_()
+        dead.hidden[0].bias.fill_(-1.0)
+    with pytest.raises(DivergedError, match="toy: a matrix is singular in step 1; .* noise_scale"):
+        fit(
+            dead, Gaussian(torch.zeros(2), torch.eye(2)), GPVI(4), steps=3, lr=0.1, rng=rng, label="toy", progress=False
+        )
 
 
 def test_a_checkpoint_cut_short_leaves_the_one_before(monkeypatch, tmp_path):
@@ -576,3 +654,28 @@ def test_the_bar_shows_epoch_loss_objective_and_the_callbacks_first_number(rng, 
     assert [list(values) for values in shown] == 4 * [["epoch", "loss", "elbo", "accuracy_percent"]]
     assert shown[-1]["accuracy_percent"] == 80 and shown[-1]["loss"] == -shown[-1]["elbo"]
     assert shown[-1]["epoch"] == 4 * (target.num_data // 2) / target.num_data
+
+
+def test_two_checkpoints_at_once_do_not_share_a_temporary_file(monkeypatch, tmp_path):
+    names, plain = [], torch.save
+    monkeypatch.setattr(torch, "save", lambda state, path: names.append(path) or plain(state, path))
+    for name in ("lr0.1", "lr0.01"):
+        checkpoints.save(tmp_path / name, {})
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # another process, the same cell
+    checkpoints.save(tmp_path / "lr0.1", {})
+    assert len(set(names)) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"lr0.1", "lr0.01"}
+
+
+def test_an_objective_with_a_function_can_be_resumed_in_another_process(tmp_path):
+    addresses = iter((0x7F0, 0x8A1, 0x9B2, 0xAC3))
+
+    class Shaped(ParVI):  # a function's address is another in each process
+        def __repr__(self):
+            return f"Shaped(<function scale at {next(addresses):#x}>)"
+
+    for steps in (2, 4):
+        rng = torch.Generator().manual_seed(0)
+        sampler = Particles(torch.randn(6, DIM, generator=rng))
+        fit(sampler, regression(), Shaped(), steps=steps, lr=0.1, rng=rng, progress=False, checkpoint=tmp_path / "r.pt")
+    assert torch.load(tmp_path / "r.pt", weights_only=True)["step"] == 4

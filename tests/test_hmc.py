@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib import checkpoints
-from gpvi_lib.errors import OutOfTime
+from gpvi_lib.errors import GPVIError, OutOfTime
 from gpvi_lib.hmc import hmc, leapfrog, value_and_score
 from gpvi_lib.targets import Gaussian
 
@@ -202,9 +202,41 @@ def test_a_resumed_run_draws_the_same_samples(tmp_path, normal):
         with pytest.raises(Killed):
             log_prob = killing(next(evaluations) + 1 + 2 * steps_until_killed)
             run(log_prob, initial, **settings, checkpoint=checkpoint, checkpoint_seconds=0)
-    resumed = run(quartic, initial * 0, **settings, checkpoint=checkpoint, checkpoint_seconds=0)
+    resumed = run(quartic, initial, **settings, checkpoint=checkpoint, checkpoint_seconds=0)
     for name in ("samples", "acceptance", "energy_error"):
         assert torch.equal(getattr(resumed, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"step_size": 0.2}, "step_size"),
+        ({"thin": 2, "burn_in": 4}, "burn_in, thin"),
+        ({"rng": torch.Generator().manual_seed(9)}, "seed"),
+        ({"log_prob": lambda x: quartic(x - 0.1)}, "log_prob, score"),
+        ({"initial": torch.ones(3, 3, dtype=torch.float64)}, "initial, log_prob, score"),
+    ],
+)
+def test_the_checkpoint_of_other_chains_is_refused(changes, differs, tmp_path, normal):
+    start = normal(3, 3)
+
+    def sample(log_prob=quartic, initial=start, **arguments):
+        settings = {"num_leapfrog": 2, "num_steps": 8, "burn_in": 2, "rng": torch.Generator().manual_seed(0)}
+        return run(log_prob, initial, **settings | arguments, checkpoint=str(tmp_path / "run.pt"))
+
+    first = sample()
+    assert torch.equal(sample().samples, first.samples)  # complete: nothing is drawn again
+    assert len(sample(num_steps=9).samples) == len(first.samples) + 1  # longer: it goes on
+    with pytest.raises(GPVIError, match="is 9 proposals on already, more than num_steps = 8"):
+        sample()
+    with pytest.raises(GPVIError, match=rf"\(what differs: {differs}\)"):
+        sample(num_steps=9, **changes)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: quartic(x).sum(), lambda x: quartic(x)[:, None]], ids=["sum", "column"])
+def test_a_density_that_is_not_one_number_per_chain_is_refused_at_once(wrong, normal):
+    with pytest.raises(ValueError, match=r"log_prob must return one number per chain, \(3,\), got"):
+        run(wrong, normal(3, 3), num_leapfrog=2, num_steps=8, burn_in=2)
 
 
 def test_chains_stopped_for_time_go_on_to_the_same_samples(tmp_path, normal):

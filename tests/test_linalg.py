@@ -33,6 +33,7 @@ for k in (100, 256):
         identity = torch.eye(k, dtype=dtype).expand(10, k, k)
         assert (gradient.mT @ a - identity).norm() < tolerance * identity.norm(), (k, dtype)
         expected = torch.stack([torch.linalg.det(ai.double()) for ai in a])
+        assert torch.allclose(linalg.det(a).double(), expected, rtol=10 * tolerance), (k, dtype)
         assert torch.allclose(sign * logabsdet.exp(), expected.to(dtype), rtol=10 * tolerance), (k, dtype)
 print("fine")
 """

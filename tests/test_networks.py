@@ -101,3 +101,10 @@ def test_fan_in_scale_keeps_activations_of_one_size(rng):
     expected = (inputs.square().sum() + 1) / 50
     # 16,000 independent squares of normals: relative standard error sqrt(2 / 16,000)
     assert flat(w, inputs).square().mean() == pytest.approx(float(expected), rel=5 * (2 / 16_000) ** 0.5)
+
+
+def test_a_trained_bias_takes_the_fan_in_of_its_frozen_weight():
+    network = mlp([100, 5, 1])
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad = name.endswith("bias")
+    assert_close(FlatModule(network).fan_in_scale(), torch.tensor([*5 * [100**-0.5], 5**-0.5]))

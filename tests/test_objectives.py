@@ -302,3 +302,11 @@ def test_computing_the_functional_gradient_leaves_no_gradient_behind(inverse, rn
     phi, _ = GPVI(3, inverse()).functional_gradient(generator, target, normal(3, 4), normal(3, 4), None, rng)
     assert not phi.requires_grad
     assert all(p.grad is None for p in generator.parameters())
+
+
+def test_what_an_ensemble_cannot_train_is_named(rng):
+    likelihood = BayesianLinearRegression(torch.randn(9, 4, generator=rng), torch.randn(9, generator=rng))
+    with pytest.raises(ValueError, match="MaximumLikelihood needs Particles, got MeanField; use NegativeELBO"):
+        MaximumLikelihood()(MeanField(torch.zeros(4)), likelihood, None, rng)
+    with pytest.raises(ValueError, match=r"needs a target with log_likelihood\(x, batch\), Gaussian has none"):
+        MaximumLikelihood()(Particles(torch.zeros(3, 4)), Gaussian(torch.zeros(4), torch.eye(4)), None, rng)

@@ -223,3 +223,15 @@ def test_samples_follow_the_generator_alone_and_carry_no_gradient(make):
 def test_a_sampler_that_can_draw_any_number_asks_how_many(make, rng):
     with pytest.raises(ValueError, match="num_samples"):
         make().sample(None, rng)
+
+
+def test_a_wide_mean_field_has_the_scale_it_was_given():
+    for scale in (1e-3, 1.0, 19.0, 21.0, 100.0, 1e6):
+        assert_close(MeanField(torch.zeros(2), scale).scale, torch.full((2,), scale))
+
+
+def test_a_generator_for_few_weights(rng):
+    assert Generator.for_weights(torch.ones(3), rng=rng).noise_dim == 3
+    assert Generator.for_weights(torch.ones(20), rng=rng).noise_dim == 8
+    with pytest.raises(ValueError, match=r"scale must be one number per weight, \(d,\), got 0.5"):
+        Generator.for_weights(0.5, rng=rng)

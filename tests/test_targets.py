@@ -198,3 +198,11 @@ def test_check_finite_names_what_is_not(at, regression):
     with pytest.raises(ValueError, match="log_prob of BayesianLinearRegression is not finite"):
         check_finite(regression, torch.full((2, 3), at, dtype=torch.float64))
     check_finite(regression, torch.zeros(2, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.bool])
+def test_labels_of_any_integer_type_are_the_same(dtype, rng):
+    inputs, labels = torch.randn(6, 2, generator=rng), torch.arange(6) % 2
+    w = torch.randn(3, 22, generator=rng)
+    one, other = (ClassificationPosterior(mlp([2, 4, 2]), inputs, y).log_prob(w) for y in (labels, labels.to(dtype)))
+    assert torch.equal(one, other)

@@ -204,9 +204,10 @@ def _exact_repulsion(generator: Generator, source: Tensor, query: Tensor, weight
     So it is where all units of a ReLU layer are off, which happens to narrow ones.
     """
     try:
-        return BlockInverse()(generator.linearize(source), source, query, weight)[0]
+        repulsion = BlockInverse()(generator.linearize(source), source, query, weight)[0]
     except torch.linalg.LinAlgError:
         return None
+    return repulsion if bool(repulsion.isfinite().all()) else None  # a GPU's solver does not raise
 
 
 @torch.no_grad()

@@ -217,7 +217,7 @@ def _settings(size: dict) -> dict[str, dict]:
     that of the authors' later public code, one trained λ from 0.1 or 0.01, ten times the learning rate and no prior.
     ``best...`` and ``exact_density...`` are ours: at that learning rate and at the printed one, with a kernel on
     ``z_{:k}`` alone, from a tenth of the λ, with one λ for all from 0.01. Last come methods of other papers, at our
-    learning rate and at the printed one. ``..._wide_prior`` and ``..._wider_prior`` have a prior 4 and 16 times as wide.
+    learning rate and at the printed one. ``..._wide_prior`` and ``..._wider_prior``: a prior 4 and 16 times as wide.
     """
     methods = _methods({name: value for name, value in size.items() if name != "best_prior_scale"})
     best, density = methods["gpvi_best"], methods["gpvi_exact_density"]

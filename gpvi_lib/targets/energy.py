@@ -160,7 +160,7 @@ class PlaneGrid:
             log_p = log_prob(target, torch.cartesian_prod(at, at)) + 2 * math.log(self._step)
         self.log_normaliser = float(log_p.logsumexp(0))
         log_mass = log_p - self.log_normaliser
-        self.entropy = float(2 * math.log(self._step) - (log_mass.exp() * log_mass).sum())
+        self.entropy = float(2 * math.log(self._step) + torch.special.entr(log_mass.exp()).sum())  # 0 log 0 = 0
         self.log_masses = log_mass.view(cells, fine, cells, fine).logsumexp((1, 3))
         self._cumulative = log_mass.exp().cumsum(0)
 

@@ -170,7 +170,7 @@ class CategoricalLikelihood:
     def __call__(self, outputs: Float[Tensor, "n b c"], targets: Int[Tensor, " b"]) -> Float[Tensor, "n b"]:
         """Log-probabilities of the labels under each network."""
         log_probs = torch.log_softmax(outputs, dim=-1)
-        return log_probs.gather(-1, targets.expand(len(outputs), -1)[..., None]).squeeze(-1)
+        return log_probs.gather(-1, targets.long().expand(len(outputs), -1)[..., None]).squeeze(-1)
 
     def predictive(self, outputs: Float[Tensor, "n b c"]) -> Categorical:
         """Class probabilities, averaged over networks: ``.probs``, ``(b, c)``."""
