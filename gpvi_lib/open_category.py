@@ -444,8 +444,8 @@ def reliability(runs: Runs, methods: Sequence[str]) -> Figure:
 
 
 GROUPS = {
-    "particles": ("svgd", "gfsf", "ksd", "deep_ensemble"),
-    "amortised particles": ("amortized_svgd", "amortized_gfsf", "amortized_ksd"),
+    "particles": ("svgd", "svgd_best", "gfsf", "ksd", "deep_ensemble"),
+    "amortised particles": ("amortized_svgd", "amortized_svgd_best", "amortized_gfsf", "amortized_ksd"),
     "mean field and GPVI": ("mf_vi", "gpvi", "gpvi_best", "gpvi_exact_density"),
 }
 
@@ -462,7 +462,7 @@ def training_curves(runs: Runs, key: str = "auroc", name: str = "AUROC (variance
     for ax, (title, members) in zip(axes[0], groups.items(), strict=True):
         for method in members:
             step, curves = runs.arrays[method][0]["history_step"], curves_of[method]
-            dash = "--" if method == "gpvi" else "-"
+            dash = "--" if f"{method}_best" in members else "-"  # of the same colour
             ax.plot(step, curves.mean(0), dash, color=METHOD_COLOURS[method], label=LABELS[method])
             ax.fill_between(step, curves.min(0), curves.max(0), color=METHOD_COLOURS[method], alpha=0.2, lw=0)
         ax.set(title=title, xlabel="step")

@@ -207,6 +207,7 @@ def prior_config(method: str, profile: str) -> dict:
 FIXED_NOISE_SCALES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
+PRIOR_FACTORS = {"wide": 4, "wider": 16}
 BASELINES = ("svgd", "amortized_svgd", "deep_ensemble")
 
 
@@ -216,7 +217,7 @@ def _settings(size: dict) -> dict[str, dict]:
     ``lambda_...``: GPVI by the functional gradient, exact inverse, printed learning rate, one fixed λ. ``authors...``:
     that of the authors' later public code, one trained λ from 0.1 or 0.01, ten times the learning rate and no prior.
     ``best...`` and ``exact_density...`` are ours: at that learning rate and at the printed one, with a kernel on
-    ``z_{:k}`` alone, from a tenth of the λ, with one λ for all from 0.01. Last come methods of other papers, at our
+    ``z_{:k}`` alone, from a tenth of the λ, with one λ for all from 0.01. Others are methods of other papers, at our
     learning rate and at the printed one. ``..._wide_prior`` and ``..._wider_prior``: a prior 4 and 16 times as wide.
     """
     methods = _methods({name: value for name, value in size.items() if name != "best_prior_scale"})
@@ -237,16 +238,16 @@ def _settings(size: dict) -> dict[str, dict]:
         "best_slower": best | slower,
         "best_head": head,
         "best_head_small": head | small,
-        "best_small": best | small,
-        "best_one": best | {"sampler": one[0.01]},
         "exact_density": density,
         "exact_density_slower": density | slower,
     }
     for name in BASELINES:
         settings |= {name: methods[name], f"{name}_printed_rate": methods[name] | {"lr": PRINTED_LR}}
-    for name in ("best", "best_small", "best_one", "exact_density", "svgd", "amortized_svgd"):
-        for word, factor in {"wide": 4, "wider": 16}.items():
+    for name in ("best", "exact_density", "svgd", "amortized_svgd"):
+        for word, factor in PRIOR_FACTORS.items():
             settings[f"{name}_{word}_prior"] = settings[name] | {"prior_scale": factor * size["prior_scale"]}
+    wider = settings["best_wider_prior"]
+    settings |= {"best_small_wider_prior": wider | small, "best_one_wider_prior": wider | {"sampler": one[0.01]}}
     return settings
 
 
