@@ -78,15 +78,32 @@ def test_an_epoch_is_the_training_images_over_the_batch(dataset, known, steps):
     assert published["steps"] == {"mnist": 100, "cifar10": 200}[dataset] * 2 * config["history_every"]
 
 
-@pytest.mark.parametrize("method", oc.METHODS)
+@pytest.mark.parametrize("method", oc.METHODS["mnist"])
 def test_the_deviations_name_what_is_not_the_paper_s(method):
     said = oc.image_deviations("mnist", "short", method, "paper")
     config = oc.image_config("mnist", data.KNOWN_CLASSES, "short", method, "paper")
     assert "3 of 100 epochs" in said
     assert (f"learning rate {config['lr']:g}" in said) is (config["lr"] != 1e-5)
-    assert ("N(0, 1/fan-in)" in said) is (method != "mf_vi")  # mean field has the printed prior
+    prior = f"prior N(0, {config['prior_scale'] ** 2:g}/fan-in)"
+    assert (prior in said) is (method != "mf_vi")  # mean field has the printed prior
     published = oc.image_deviations("mnist", "published", method, "paper")
     assert "epochs" not in published and "learning rate" not in published
+
+
+def test_all_best_settings_of_a_data_set_have_one_prior_and_all_others_another():
+    for dataset, methods in oc.METHODS.items():
+        configs = {
+            method: oc.image_config(dataset, range(6), "short", method, "paper")
+            for method in methods
+            if dataset != "digits"
+        }
+        for method, config in configs.items():
+            wide = "best_prior_scale" in oc.SIZES[dataset] and method in oc.ROWS
+            assert config["prior_scale"] == oc.SIZES[dataset]["best_prior_scale" if wide else "prior_scale"], method
+    for name in ("svgd", "amortized_svgd"):
+        printed, best = (oc.image_config("mnist", range(6), "short", m, "paper") for m in (name, f"{name}_best"))
+        assert best == printed | {"prior_scale": 16.0}
+    assert not [method for method in oc.METHODS["digits"] if method in ("svgd_best", "amortized_svgd_best")]
 
 
 def test_rows_of_gpvi_as_printed_have_the_printed_setting():
