@@ -450,10 +450,11 @@ GROUPS = {
 }
 
 
-def training_curves(runs: Runs, key: str = "auroc", name: str = "AUROC (variance)") -> Figure:
+def training_curves(runs: Runs, key: str = "auroc", name: str = "AUROC (variance)", lowest: float = -np.inf) -> Figure:
     """A measure during training, mean over seeds with the range as a band, one panel for each kind of method.
 
-    The axis has room for what is measured after training began, not for the start.
+    The axis has room for what is measured after training began, not for the start, and ends at ``lowest``: a method
+    that ends below it has its last value in the legend.
     """
     groups = {title: [m for m in members if m in runs.arrays] for title, members in GROUPS.items()}
     groups = {title: members for title, members in groups.items() if members}
@@ -463,13 +464,16 @@ def training_curves(runs: Runs, key: str = "auroc", name: str = "AUROC (variance
         for method in members:
             step, curves = runs.arrays[method][0]["history_step"], curves_of[method]
             dash = "--" if f"{method}_best" in members else "-"  # of the same colour
-            ax.plot(step, curves.mean(0), dash, color=METHOD_COLOURS[method], label=LABELS[method])
+            end = curves[:, -1].mean()
+            label = LABELS[method] + (f": below, ends at {end:.2f}" if end < lowest else "")
+            ax.plot(step, curves.mean(0), dash, color=METHOD_COLOURS[method], label=label)
             ax.fill_between(step, curves.min(0), curves.max(0), color=METHOD_COLOURS[method], alpha=0.2, lw=0)
         ax.set(title=title, xlabel="step")
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=9)
     later = np.concatenate([curves[:, 1:].ravel() for curves in curves_of.values()])
-    margin = 0.05 * (later.max() - later.min())
-    axes[0, 0].set(ylabel=name, ylim=(later.min() - margin, later.max() + margin))
+    low, high = max(later.min(), lowest), later.max()
+    margin = 0.05 * (high - low)
+    axes[0, 0].set(ylabel=name, ylim=(low - margin, high + margin))
     return fig
 
 

@@ -184,6 +184,14 @@ def test_figures_show_every_method_that_ran(runs):
     assert len(off) == len(low) and all(text.startswith("◂") for text in off)
     for draw in (report.score_histograms, report.reliability):
         assert len(draw(runs, ["svgd", "mf_vi"]).axes) == 4
-    assert [len(ax.lines) for ax in report.training_curves(runs).axes] == [1, 2]
+    curves = report.training_curves(runs).axes
+    assert [len(ax.lines) for ax in curves] == [1, 2]
+    ends = {line.get_label(): line.get_ydata()[-1] for ax in curves for line in ax.lines}
+    between = sorted(ends.values())[0] + 1e-6  # above the lowest end alone
+    cut = report.training_curves(runs, lowest=between).axes
+    below = [line.get_label() for ax in cut for line in ax.lines if "below" in line.get_label()]
+    worst = min(ends, key=ends.get)
+    assert below == [f"{worst}: below, ends at {ends[worst]:.2f}"]
+    assert cut[0].get_ylim()[0] <= between < curves[0].get_ylim()[1] and cut[0].get_ylim()[0] > curves[0].get_ylim()[0]
     assert len(report.outliers(runs, ["svgd"]).axes) == 16
     assert len(report.calibration(runs, 0).splitlines()) == 2 + 3
