@@ -131,6 +131,13 @@ def _methods(size: dict) -> dict[str, dict]:
 
 
 METHODS = {dataset: tuple(_methods(size)) for dataset, size in SIZES.items()}
+
+
+def _rows(dataset: str) -> dict[str, tuple[str, str]]:
+    """:data:`ROWS` of the methods that a data set has."""
+    return {method: ROWS[method] for method in METHODS[dataset] if method in ROWS}
+
+
 EVALUATED_EVERY = {"short": 1, "published": 20}
 """Half epochs from one evaluation to the next."""
 
@@ -463,7 +470,7 @@ DIGITS = Experiment(
     run=run,
     scores=_scores("digits/open_category"),
     deviations=digits_deviations,
-    rows=ROWS,
+    rows=_rows("digits"),
 )
 
 
@@ -483,7 +490,7 @@ def _of_images(dataset: str, length: str, title: str, item: str) -> tuple[Experi
             run=run,
             scores=scores,
             deviations=partial(image_deviations, dataset, length),
-            rows=ROWS,
+            rows=_rows(dataset),
             data_sets=partial(data_sets, dataset),
             needs_gpu=published,
             all_cores=True,
