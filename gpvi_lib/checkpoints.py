@@ -66,13 +66,8 @@ def digest(tensors: dict[str, torch.Tensor]) -> dict[str, float]:
     """One number for each tensor, by its rows' sums and their order, that other contents hardly ever have."""
     found = {}
     for name, tensor in tensors.items():
-        rows = (
-            tensor.detach().cpu().reshape(len(tensor) if tensor.ndim else 1, -1)
-            if tensor.numel()
-            else torch.zeros(1, 1)
-        )
-        weights = torch.cos(torch.arange(len(rows), dtype=torch.float64))
-        found[name] = float(rows.sum(1, dtype=torch.float64) @ weights)
+        rows = torch.atleast_1d(tensor.detach().cpu())[..., None].flatten(1).sum(1, dtype=torch.float64)
+        found[name] = float(rows @ torch.cos(torch.arange(len(rows), dtype=torch.float64)))
     return found
 
 

@@ -166,7 +166,8 @@ def hmc(
         raise ValueError(f"burn_in = {burn_in} and thin = {thin} leave no draw of num_steps = {num_steps}")
     chains = _Chains(log_prob, initial, rng)
     checkpoint = None if checkpoint is None else Path(checkpoint)
-    chains.identify({"step_size": step_size, "num_leapfrog": num_leapfrog, "burn_in": burn_in, "thin": thin})
+    if checkpoint is not None:
+        chains.identify({"step_size": step_size, "num_leapfrog": num_leapfrog, "burn_in": burn_in, "thin": thin})
     if checkpoint is not None and checkpoint.exists():
         chains.load(checkpoint)
         if chains.step > num_steps:

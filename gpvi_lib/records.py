@@ -270,9 +270,11 @@ def checkpoint_path(experiment: Experiment | str, method: str, seed: int, profil
 
 
 def _discard_checkpoints(checkpoint: Path) -> None:
+    """Removes those of other configurations too, and what processes left that were killed as they wrote one."""
     cell = checkpoint.stem.rsplit("-", 1)[0]
-    for path in checkpoint.parent.glob(f"{cell}-*"):
-        path.unlink(missing_ok=True)
+    for pattern in (f"{cell}-*", f".{cell}-*.tmp"):
+        for path in checkpoint.parent.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def _compute(

@@ -98,7 +98,7 @@ def test_all_best_settings_of_a_data_set_have_one_prior_and_all_others_another()
             if dataset != "digits"
         }
         for method, config in configs.items():
-            wide = "best_prior_scale" in oc.SIZES[dataset] and method in oc.ROWS
+            wide = "best_prior_scale" in oc.SIZES[dataset] and oc.is_ours(method)
             assert config["prior_scale"] == oc.SIZES[dataset]["best_prior_scale" if wide else "prior_scale"], method
     for name in ("svgd", "amortized_svgd"):
         printed, best = (oc.image_config("mnist", range(6), "short", m, "paper") for m in (name, f"{name}_best"))

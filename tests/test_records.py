@@ -349,6 +349,7 @@ def test_an_interrupted_run_resumes_and_its_checkpoint_goes(tmp_path):
     checkpoint = records.checkpoint_path(experiment, *CELL[1:])
     assert checkpoint.read_text() == "half"
     assert checkpoint.parent == tmp_path / "build" / "checkpoints" / "paper" / "toy"
+    (checkpoint.parent / f".{checkpoint.name}.99.tmp").write_text("of a process that was killed as it wrote")
     assert records.run_or_load(experiment, *CELL[1:]).metrics["resumed"] == 1
     assert files(tmp_path / "build") == set()
 

@@ -83,9 +83,9 @@ SIZES: dict[str, dict] = {
 }
 
 
-ROWS = {name: (name.removesuffix("_best"), "best") for name in ("svgd_best", "amortized_svgd_best", "gpvi_best")}
-ROWS["gpvi_exact_density"] = ("gpvi_exact_density", "best")
-"""Rows of our best settings: method and setting of the scoreboard. Where a wider prior was chosen, they have it."""
+def is_ours(method: str) -> bool:
+    """Whether a row is one of our best settings. Where a wider prior was chosen, they have it."""
+    return method.endswith("_best") or method == "gpvi_exact_density"
 
 
 def _methods(size: dict) -> dict[str, dict]:
@@ -125,7 +125,7 @@ def _methods(size: dict) -> dict[str, dict]:
             "lr": size["lr"].get(name, size["lr"][sampler["kind"]]),  # a method's own rate, or that of its sampler
         }
         | ({"noise_scale_lr": size["noise_scale_lr"]} if sampler is ours and "noise_scale_lr" in size else {})
-        | ({"prior_scale": size["best_prior_scale"]} if wide and name in ROWS else {})
+        | ({"prior_scale": size["best_prior_scale"]} if wide and is_ours(name) else {})
         for name, (sampler, objective) in specs.items()
     }
 
@@ -134,8 +134,8 @@ METHODS = {dataset: tuple(_methods(size)) for dataset, size in SIZES.items()}
 
 
 def _rows(dataset: str) -> dict[str, tuple[str, str]]:
-    """:data:`ROWS` of the methods that a data set has."""
-    return {method: ROWS[method] for method in METHODS[dataset] if method in ROWS}
+    """Method and setting of the scoreboard, for our best settings."""
+    return {method: (method.removesuffix("_best"), "best") for method in METHODS[dataset] if is_ours(method)}
 
 
 EVALUATED_EVERY = {"short": 1, "published": 20}
