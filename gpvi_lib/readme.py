@@ -40,13 +40,26 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Figures 4 to 7, D.1",
         "notebooks/12-energy-potentials",
-        ("energy-twin-moons", "energy-sinusoid", "energy-sin-bisect", "energy-sin-split", "energy-controls"),
+        (
+            "energy-twin-moons",
+            "energy-sinusoid",
+            "energy-sin-bisect",
+            "energy-sin-split",
+            "energy-controls",
+            "energy-full-length",
+        ),
     ),
     ("Table 2, section 4.2", "notebooks/13-bayesian-linear-regression", ("bayesian-linear-regression",)),
     (
         "Figures 2, 8 and 9, section 4.3, D.2",
         "notebooks/14-classification",
-        ("classification-4", "classification-2", "classification-reference", "classification-controls"),
+        (
+            "classification-4",
+            "classification-2",
+            "classification-reference",
+            "classification-controls",
+            "classification-full-length",
+        ),
     ),
     (
         "Table 3, section 4.4",

@@ -188,6 +188,14 @@ def test_controls_change_what_they_say(results, method):
     assert ours.metrics["rmse_sd"] != class_uncertainty.run(plain, row, context()).metrics["rmse_sd"]
 
 
+@pytest.mark.parametrize("method", class_uncertainty.FULL_LENGTH)
+def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
+    long = class_uncertainty.FULL.config(method, "paper")
+    short = class_uncertainty.config(*class_uncertainty.FULL_LENGTH[method], "paper")
+    assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
+    assert long["steps"] == 500_000 and class_uncertainty.FULL.seeds("paper") == (0,)
+
+
 def test_without_the_reference_the_error_says_how_to_get_it(monkeypatch, tmp_path):
     toy_experiment.redirect(monkeypatch, tmp_path)
     with pytest.raises(RecordMissing, match="run classification-reference --method hmc_4"):

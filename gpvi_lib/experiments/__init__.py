@@ -35,7 +35,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         *class_uncertainty.EXPERIMENTS,
         *descent.EXPERIMENTS,
         *energy_potentials.EXPERIMENTS,
-        energy_potentials.CONTROL,
         folds.EXPERIMENT,
         inverse_cost.EXPERIMENT,
         inverse_solvers.EXPERIMENT,

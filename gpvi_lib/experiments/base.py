@@ -85,6 +85,11 @@ def no_data_sets(profile: str) -> tuple[str, ...]:
     return ()
 
 
+def one_seed(profile: str) -> tuple[int, ...]:
+    """The seeds of an experiment that runs once: a long reference, or costs that hardly depend on the seed."""
+    return (0,)
+
+
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """One table or figure of the paper as code.

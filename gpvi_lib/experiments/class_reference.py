@@ -23,7 +23,7 @@ from .. import checkpoints
 from ..errors import GPVIError
 from ..hmc import HMCResult, LogProb, hmc
 from ..targets import MLPClassificationPosterior, NormalPrior
-from .base import Experiment, Outcome, RunContext
+from .base import Experiment, Outcome, RunContext, one_seed
 from .classification import CLASS_VARIANCE, HIDDEN, ClassificationData, problem
 from .nuts_reference import diagnostics
 
@@ -153,11 +153,6 @@ def config(method: str, profile: str) -> dict:
         spec |= {"chains": chains, "warm_up": spec["warm_up"] | {"num_steps": warm}, "num_steps": steps}
         spec |= {"burn_in": steps // 3}
     return {"problem": target, "grid_side": GRID_SIDE[profile], "dtype": "float64", **spec}
-
-
-def seeds(profile: str) -> tuple[int, ...]:
-    """One: a reference is one long run."""
-    return (0,)
 
 
 def run_hmc(config: dict, log_prob: LogProb, initial: Float[Tensor, "c d"], context: RunContext) -> HMCResult:
@@ -290,6 +285,6 @@ EXPERIMENT = Experiment(
     title="References for Figures 2, 8 and 9: long chains on the four- and two-class posteriors",
     methods=tuple(SPECS),
     config=config,
-    seeds=seeds,
+    seeds=one_seed,
     run=run,
 )

@@ -31,7 +31,7 @@ from ..hmc import LogProb, hmc
 from ..networks import FlatModule
 from ..targets import Banana, BayesianLinearRegression, ClassificationPosterior, Gaussian, GaussianMixture, Target
 from . import bayesian_linear_regression
-from .base import Experiment, Outcome, RunContext
+from .base import Experiment, Outcome, RunContext, one_seed
 from .classification import CLASS_MEANS, CLASS_VARIANCE
 
 POSTERIORS: dict[str, dict] = {
@@ -70,11 +70,6 @@ def config(method: str, profile: str) -> dict:
         steps = {"smoke": 40, "quick": 400}[profile]
         spec |= {"num_steps": steps, "burn_in": steps // 2, "thin": 1}
     return spec
-
-
-def seeds(profile: str) -> tuple[int, ...]:
-    """One: a reference is one long run."""
-    return (0,)
 
 
 def small_classifier(
@@ -257,6 +252,6 @@ EXPERIMENT = Experiment(
     title="Reference posteriors by NUTS, and HMC beside them",
     methods=tuple(SPECS),
     config=config,
-    seeds=seeds,
+    seeds=one_seed,
     run=run,
 )

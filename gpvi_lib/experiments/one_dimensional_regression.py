@@ -27,7 +27,7 @@ from ..networks import FlatMLP
 from ..paths import results_root
 from ..samplers import Generator, MeanField, Particles, Sampler
 from ..targets import NormalPrior, Posterior, RegressionPosterior
-from .base import Experiment, Outcome, RunContext, Score
+from .base import Experiment, Outcome, RunContext, Score, one_seed
 from .build import build_objective, build_sampler, train
 from .nuts_reference import diagnostics, nuts
 
@@ -279,11 +279,6 @@ def reference_config(method: str, profile: str) -> dict:
     if profile == "paper":
         chosen |= REFERENCE_SPECS[method]
     return chosen | {"prior_scales": PRIORS[chosen["prior"]]}
-
-
-def one_seed(profile: str) -> tuple[int, ...]:
-    """A reference is one long run."""
-    return (0,)
 
 
 def run_reference(config: dict, method: str, context: RunContext) -> Outcome:

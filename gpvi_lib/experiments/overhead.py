@@ -16,7 +16,7 @@ from .. import provenance, timing
 from ..fit import Training
 from ..networks import FlatModule, cifar_cnn, lenet5
 from ..targets import ClassificationPosterior, NormalPrior
-from .base import Experiment, Outcome, RunContext, Score
+from .base import Experiment, Outcome, RunContext, Score, one_seed
 from .build import build_objective, build_sampler
 
 NUM_DATA = 1_000
@@ -47,11 +47,6 @@ def config(method: str, profile: str) -> dict:
         "batch_size": 50,
         "repeats": REPEATS[profile],
     }
-
-
-def seeds(profile: str) -> tuple[int, ...]:
-    """One: costs hardly depend on it."""
-    return (0,)
 
 
 def random_posterior(
@@ -103,7 +98,7 @@ EXPERIMENT = Experiment(
     title="Section 4.5: the time of a step over that of amortised SVGD",
     methods=tuple(f"gpvi_{problem}{setting}" for problem in NETWORKS for setting in ("", "_best")),
     config=config,
-    seeds=seeds,
+    seeds=one_seed,
     run=run,
     scores=(
         Score(
