@@ -59,6 +59,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "classification-reference",
             "classification-controls",
             "classification-full-length",
+            "classification-settings",
         ),
     ),
     (

@@ -196,6 +196,25 @@ def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
     assert long["steps"] == 500_000 and class_uncertainty.FULL.seeds("paper") == (0,)
 
 
+@pytest.mark.parametrize("method", class_uncertainty.SETTINGS)
+def test_candidates_change_one_thing_and_never_see_the_data_of_a_figure(method):
+    row, change = class_uncertainty.SETTINGS[method]
+    found, base = class_uncertainty.SETTING.config(method, "paper"), class_uncertainty.config(4, row, "paper")
+    assert {key for key in found if found[key] != base[key]} <= {"problem", "reference", *change}
+    assert len(set(change) - {"lr", "final_lr"}) <= 1
+    assert found["reference"]["config"]["problem"] == found["problem"]
+    assert found["problem"] not in [class_uncertainty.config(c, row, "paper")["problem"] for c in (4, 2)]
+
+
+def test_our_settings_are_among_the_candidates():
+    for row in ("gpvi_best", "gpvi_exact_density", "mf_vi_best"):
+        ours = class_uncertainty.config(4, row, "paper")
+        found = [
+            class_uncertainty.SETTING.config(m, "paper") for m, (r, _) in class_uncertainty.SETTINGS.items() if r == row
+        ]
+        assert any(all(one[key] == ours[key] for key in ("lr", "final_lr", "sampler", "objective")) for one in found)
+
+
 def test_without_the_reference_the_error_says_how_to_get_it(monkeypatch, tmp_path):
     toy_experiment.redirect(monkeypatch, tmp_path)
     with pytest.raises(RecordMissing, match="run classification-reference --method hmc_4"):
