@@ -34,7 +34,12 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Figure 1",
         "notebooks/10-one-dimensional-regression",
-        ("one-dimensional-regression", "one-dimensional-regression-reference", "one-dimensional-regression-controls"),
+        (
+            "one-dimensional-regression",
+            "one-dimensional-regression-reference",
+            "one-dimensional-regression-controls",
+            "one-dimensional-regression-settings",
+        ),
     ),
     ("Table 1, section 4.1", "notebooks/11-gaussian-density", ("gaussian-density-variants",)),
     (

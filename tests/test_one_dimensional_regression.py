@@ -241,6 +241,31 @@ def test_configurations_hold_all_that_decides():
     assert published.items() <= one.config("hmc", "paper").items()
 
 
+@pytest.mark.parametrize("method", experiment.SETTINGS)
+def test_candidates_change_one_thing_and_never_see_the_data_of_the_figure(method):
+    row, change = experiment.SETTINGS[method]
+    found, base = experiment.SETTING.config(method, "paper"), experiment.config(row, "paper")
+    moved = {"data_seed", "reference", "reference_method"}
+    assert {key for key in found if found[key] != base.get(key)} <= moved | set(change) and len(change) == 1
+    assert found["reference"]["data_seed"] == found["data_seed"] != base["data_seed"]
+
+
+def test_our_settings_are_among_the_candidates():
+    moved = {"data_seed", "reference", "reference_method"}
+    for row in experiment.BEST:
+        ours = {key: value for key, value in experiment.config(row, "paper").items() if key not in moved}
+        names = [method for method, (of, _) in experiment.SETTINGS.items() if of == row]
+        assert any(ours.items() <= experiment.SETTING.config(name, "paper").items() for name in names)
+
+
+def test_a_candidate_is_scored_with_the_reference_that_it_names(results):
+    context = RunContext(torch.device("cpu"), 0, None, "x", progress=False)
+    ours = experiment.SETTING.config("mf_vi_best_lr_0_01", "smoke")
+    found = experiment.run(ours, "mf_vi_best_lr_0_01", context).metrics
+    other = experiment.run(ours | {"reference_method": "nuts"}, "mf_vi_best_lr_0_01", context).metrics
+    assert found["elbo"] == other["elbo"] and found["w1"] != other["w1"]
+
+
 def test_every_method_runs_at_smoke_reproducibly_and_fits_into_a_record(results):
     one = get_experiment("one-dimensional-regression")
     for method in one.methods:

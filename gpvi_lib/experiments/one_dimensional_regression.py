@@ -261,9 +261,11 @@ class HiddenLayerPosterior:
         return torch.cat([u * self.inner_scale, outer * self.outer_scale], dim=-1)
 
 
+SHORTER = {"chains": 2, "warmup": 150, "draws": 300, "kept": 300}
 REFERENCE_SPECS: dict[str, dict] = {
     "nuts": {"prior": "scaled"},
-    "nuts_standard_prior": {"prior": "standard", "chains": 2, "warmup": 150, "draws": 300, "kept": 300},
+    "nuts_standard_prior": {"prior": "standard", **SHORTER},
+    "nuts_other": {"prior": "scaled", "data_seed": 1, **SHORTER},
 }
 REFERENCE_SIZES = {
     "smoke": {"chains": 2, "warmup": 10, "draws": 35, "max_tree_depth": 3, "kept": 40, "held_out": 30},
@@ -333,9 +335,14 @@ def _read_reference(method: str, profile: str, root: str) -> Reference:
     return Reference(arrays["mean"], arrays["sd"], arrays["functions"], arrays["held_out"])
 
 
+def _reference_of(config: dict) -> Reference:
+    """The reference that a configuration is scored against: of the data of Figure 1, unless it says otherwise."""
+    return read_reference(config.get("reference_method", "nuts"), config["reference_profile"])
+
+
 REFERENCE = Experiment(
     name="one-dimensional-regression-reference",
-    title="Reference for Figure 1: the posterior over functions by NUTS, under two priors",
+    title="References for Figure 1: the posterior over functions by NUTS, under two priors and on other data",
     methods=tuple(REFERENCE_SPECS),
     config=reference_config,
     seeds=one_seed,
@@ -469,7 +476,7 @@ def _outcome(
     seconds: float | None,
 ) -> Outcome:
     """Scores of ``config["samples"]`` draws, and of all of them where there are more (suffix ``_many``)."""
-    reference = read_reference("nuts", config["reference_profile"])
+    reference = _reference_of(config)
     w = evenly(draws, config["samples"])
     found = function_scores(functions(target, w), reference) | fresh_log_likelihood(target, w, config["data_seed"])
     if len(draws) > len(w):
@@ -519,7 +526,7 @@ HISTORY = ("w1", "rmse_mean", "rmse_sd", "sd_ratio_data", "sd_ratio_middle", "sd
 
 def _run_training(config: dict, context: RunContext, rng: torch.Generator) -> Outcome:
     target = posterior(config["prior"], config["data_seed"], torch.float32, context.device)
-    reference = read_reference("nuts", config["reference_profile"])
+    reference = _reference_of(config)
     sampler = build_sampler(config["sampler"], target.dim, target.prior.scale, rng)
 
     def draw(sampler: Sampler, number: int) -> Tensor:
@@ -556,7 +563,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         return _run_hmc(config, context, rng)
     if "sampler" in config:
         return _run_training(config, context, rng)
-    reference = read_reference("nuts", config["reference_profile"])
+    reference = _reference_of(config)
     f = reference.held_out[context.seed * config["samples"] :][: config["samples"]]
     return Outcome(function_scores(f, reference), {"functions": f.float()})
 
@@ -640,4 +647,45 @@ CONTROL = Experiment(
     seeds=seeds,
     run=run,
 )
-EXPERIMENTS = (REFERENCE, REGRESSION, CONTROL)
+
+# ---------------------------------------------------------------- how our settings were chosen
+
+RATES = {"0_01": 1e-2, "0_003": 3e-3, "0_001": 1e-3}
+STEP_SIZES = {"0_004": 4e-3, "0_002": 2e-3, "0_001": 1e-3}
+FIRST_SCALES = {"0_3": 0.3, "0_1": 0.1, "0_02": 0.02}
+SETTINGS: dict[str, tuple[str, dict]] = {
+    **{
+        f"{row}_lr_{name}": (row, {"lr": value})
+        for row in ("gpvi_best", "gpvi_exact_density", "mf_vi_best")
+        for name, value in RATES.items()
+    },
+    **{
+        f"{row}_lambda_{name}": (row, {"sampler": {"noise_scale": value}})
+        for row in ("gpvi_best", "gpvi_exact_density")
+        for name, value in FIRST_SCALES.items()
+        if value != BEST[row]["sampler"]["noise_scale"]
+    },
+    **{f"hmc_best_step_{name}": ("hmc_best", {"step_size": value}) for name, value in STEP_SIZES.items()},
+}
+"""Each best row with one thing changed, on data that no figure shows."""
+
+
+def settings_config(method: str, profile: str) -> dict:
+    """The configuration of a candidate: a row's with its change, on other data and with their reference."""
+    row, change = SETTINGS[method]
+    other = {"data_seed": 1, "reference_method": "nuts_other", "reference": reference_config("nuts_other", profile)}
+    chosen = config(row, profile) | other
+    for key, value in change.items():
+        chosen[key] = chosen[key] | value if isinstance(value, dict) else value
+    return chosen
+
+
+SETTING = Experiment(
+    name="one-dimensional-regression-settings",
+    title="Candidates for our settings of Figure 1, on another data set",
+    methods=tuple(SETTINGS),
+    config=settings_config,
+    seeds=one_seed,
+    run=run,
+)
+EXPERIMENTS = (REFERENCE, REGRESSION, CONTROL, SETTING)
