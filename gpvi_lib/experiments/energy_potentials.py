@@ -82,8 +82,6 @@ CONTROLS = {
     "quick_helper": PRINTED["gpvi"] | {"objective": _helper(1e-3), "steps": 3_000},
     "exact_inverse": PRINTED["gpvi"] | {"objective": _gpvi({"kind": "block"}, HELPER_SAMPLES)},
     "unconfined": BEST["flow_best"] | {"confinement": None},
-    "svgd_all_steps": PRINTED["amortized_svgd"] | {"steps": 200_000},
-    "exact_jac_long": PRINTED["gpvi_exact_jac"] | {"steps": 50_000},
     "lambda_1": PRINTED["gpvi"] | {"sampler": WITH_LAMBDA | {"input_stdev": 2.0}},
     "lambda_1_exact_jac": PRINTED["gpvi_exact_jac"] | {"sampler": WITH_LAMBDA},
     "lambda_1_narrow": PRINTED["gpvi"] | {"sampler": WITH_LAMBDA | {"input_stdev": 1.0}},
@@ -331,7 +329,7 @@ def _experiment(potential: str) -> Experiment:
 ROWS = tuple(_experiment(potential) for potential in FIGURES)
 CONTROL = Experiment(
     name="energy-controls",
-    title="The sinusoid potential with one thing changed: batches, kernel, orientation, helper, confinement, steps, λ",
+    title="The sinusoid potential with one thing changed: batches, kernel, orientation, helper, confinement, λ",
     methods=tuple(CONTROLS),
     config=partial(config, "sinusoid", CONTROLS),
     seeds=seeds,
