@@ -204,6 +204,17 @@ def test_candidates_change_one_thing_and_never_see_the_data_of_a_figure(method):
     assert len(set(change) - {"lr", "final_lr"}) <= 1
     assert found["reference"]["config"]["problem"] == found["problem"]
     assert found["problem"] not in [class_uncertainty.config(c, row, "paper")["problem"] for c in (4, 2)]
+    for part in ("sampler", "objective"):
+        assert found.get(part, {}) == base.get(part, {}) | change.get(part, {})
+
+
+def test_a_candidate_is_scored_on_its_own_data(results):
+    records.run_or_load("classification-reference", "hmc_4_other", 0, "smoke", progress=False)
+    row, _ = class_uncertainty.SETTINGS["mf_vi_best_lr_0_01"]
+    found = class_uncertainty.run(class_uncertainty.settings_config("mf_vi_best_lr_0_01", "smoke"), row, context())
+    figure = class_uncertainty.run(class_uncertainty.config(4, row, "smoke"), row, context())
+    for key in ("elbo", "total_variation"):
+        assert found.metrics[key] != figure.metrics[key]
 
 
 def test_our_settings_are_among_the_candidates():

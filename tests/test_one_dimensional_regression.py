@@ -248,6 +248,8 @@ def test_candidates_change_one_thing_and_never_see_the_data_of_the_figure(method
     moved = {"data_seed", "reference", "reference_method"}
     assert {key for key in found if found[key] != base.get(key)} <= moved | set(change) and len(change) == 1
     assert found["reference"]["data_seed"] == found["data_seed"] != base["data_seed"]
+    for part in ("sampler", "objective"):
+        assert found.get(part, {}) == base.get(part, {}) | change.get(part, {})
 
 
 def test_our_settings_are_among_the_candidates():

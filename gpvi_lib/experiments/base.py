@@ -86,7 +86,7 @@ def no_data_sets(profile: str) -> tuple[str, ...]:
 
 
 def one_seed(profile: str) -> tuple[int, ...]:
-    """The seeds of an experiment that runs once: a long reference, or costs that hardly depend on the seed."""
+    """The seeds of an experiment that runs once: long chains or trainings, candidates, costs."""
     return (0,)
 
 

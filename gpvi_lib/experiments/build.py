@@ -44,6 +44,12 @@ def _with_kernel(spec: dict) -> dict:
     return {"kernel": RBF(spec.pop("bandwidth"))} | spec if "bandwidth" in spec else spec
 
 
+def with_change(config: dict, change: dict) -> dict:
+    """A configuration with some of its values changed, those inside ``sampler`` or ``objective`` too."""
+    parts = {key: config[key] | value if isinstance(value, dict) else value for key, value in change.items()}
+    return config | parts
+
+
 def build_objective(spec: dict) -> Objective:
     """The objective of a specification; ``direction`` and ``inverse`` are specifications themselves.
 

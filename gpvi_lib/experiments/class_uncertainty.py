@@ -21,7 +21,7 @@ from ..samplers import Generator, MeanField, Particles, Sampler
 from ..targets import ClassificationPosterior, MLPClassificationPosterior, NormalPrior, ScaleMixturePrior
 from . import class_reference
 from .base import Experiment, Outcome, RunContext, Score, one_seed
-from .build import build_objective, build_sampler, train
+from .build import build_objective, build_sampler, train, with_change
 from .class_reference import Reference, grid, predictive_moments
 from .classification import EVALUATION_SEED, ClassificationData
 
@@ -110,8 +110,7 @@ RATES = {"lr_0_01": (1e-2, 1e-4), "lr_0_003": (3e-3, 3e-5), "lr_0_001": (1e-3, 1
 SETTINGS: dict[str, tuple[str, dict]] = {
     **{
         f"{row}_{name}": (row, {"lr": a, "final_lr": b})
-        for row in BEST
-        if "hmc" not in row
+        for row in ("gpvi_best", "gpvi_exact_density", "mf_vi_best")
         for name, (a, b) in RATES.items()
     },
     **{
@@ -183,13 +182,9 @@ def full_length_config(method: str, profile: str) -> dict:
 def settings_config(method: str, profile: str) -> dict:
     """The configuration of a candidate: a row's with its change, four classes, data of their own."""
     row, change = SETTINGS[method]
-    chosen = config(4, row, profile) | {
-        "problem": class_reference.problem_config(4, class_reference.OTHER_DATA_SEED),
-        "reference": class_reference.reference_by("hmc_4_other", profile),
-    }
-    for key, value in change.items():
-        chosen[key] = chosen[key] | value if isinstance(value, dict) else value
-    return chosen
+    reference = class_reference.reference_by("hmc_4_other", profile)
+    other = {"problem": reference["config"]["problem"], "reference": reference}
+    return with_change(config(4, row, profile) | other, change)
 
 
 def seeds(profile: str) -> tuple[int, ...]:

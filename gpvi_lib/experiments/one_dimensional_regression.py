@@ -28,7 +28,7 @@ from ..paths import results_root
 from ..samplers import Generator, MeanField, Particles, Sampler
 from ..targets import NormalPrior, Posterior, RegressionPosterior
 from .base import Experiment, Outcome, RunContext, Score, one_seed
-from .build import build_objective, build_sampler, train
+from .build import build_objective, build_sampler, train, with_change
 from .nuts_reference import diagnostics, nuts
 
 NUM_DENSE, NUM_SPARSE = 76, 4
@@ -673,11 +673,9 @@ SETTINGS: dict[str, tuple[str, dict]] = {
 def settings_config(method: str, profile: str) -> dict:
     """The configuration of a candidate: a row's with its change, on other data and with their reference."""
     row, change = SETTINGS[method]
-    other = {"data_seed": 1, "reference_method": "nuts_other", "reference": reference_config("nuts_other", profile)}
-    chosen = config(row, profile) | other
-    for key, value in change.items():
-        chosen[key] = chosen[key] | value if isinstance(value, dict) else value
-    return chosen
+    reference = reference_config("nuts_other", profile)
+    other = {"data_seed": reference["data_seed"], "reference_method": "nuts_other", "reference": reference}
+    return with_change(config(row, profile) | other, change)
 
 
 SETTING = Experiment(
