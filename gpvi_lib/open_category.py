@@ -446,7 +446,7 @@ def reliability(runs: Runs, methods: Sequence[str]) -> Figure:
 GROUPS = {
     "particles": ("svgd", "svgd_best", "gfsf", "ksd", "deep_ensemble"),
     "amortised particles": ("amortized_svgd", "amortized_svgd_best", "amortized_gfsf", "amortized_ksd"),
-    "mean field and GPVI": ("mf_vi", "gpvi", "gpvi_best", "gpvi_exact_density"),
+    "mean field and GPVI": ("mf_vi", "gpvi", "gpvi_authors", "gpvi_best", "gpvi_exact_density"),
 }
 
 

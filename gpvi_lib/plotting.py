@@ -70,6 +70,8 @@ smallest distance between any two as seen with each kind of colour blindness; a 
 for _method in tuple(METHOD_LABELS):
     METHOD_LABELS[f"{_method}_best"] = f"{METHOD_LABELS[_method]} (best setting)"
     METHOD_COLOURS[f"{_method}_best"] = METHOD_COLOURS[_method]
+METHOD_LABELS["gpvi_authors"] = "GPVI (authors' later setting)"
+METHOD_COLOURS["gpvi_authors"] = METHOD_COLOURS["gpvi_exact_jac"]
 
 DATA_HASH_KEY = "GPVI-Data-SHA256"
 DOTS_PER_INCH = 150

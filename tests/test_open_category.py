@@ -85,7 +85,8 @@ def test_the_deviations_name_what_is_not_the_paper_s(method):
     assert "3 of 100 epochs" in said
     assert (f"learning rate {config['lr']:g}" in said) is (config["lr"] != 1e-5)
     prior = f"prior N(0, {config['prior_scale'] ** 2:g}/fan-in)"
-    assert (prior in said) is (method != "mf_vi")  # mean field has the printed prior
+    assert (prior in said) is (method not in ("mf_vi", "gpvi_authors"))  # mean field has the printed prior
+    assert ("no prior" in said) is (method == "gpvi_authors")
     published = oc.image_deviations("mnist", "published", method, "paper")
     assert "epochs" not in published and "learning rate" not in published
 
@@ -104,6 +105,15 @@ def test_all_best_settings_of_a_data_set_have_one_prior_and_all_others_another()
         printed, best = (oc.image_config("mnist", range(6), "short", m, "paper") for m in (name, f"{name}_best"))
         assert best == printed | {"prior_scale": 16.0}
     assert not [method for method in oc.METHODS["digits"] if method in ("svgd_best", "amortized_svgd_best")]
+
+
+def test_the_authors_row_is_the_setting_that_the_held_out_images_judged():
+    row = oc.image_config("mnist", data.KNOWN_CLASSES, "short", "gpvi_authors", "paper")
+    judged = oc.settings_config("authors_0.01", "paper")
+    assert {key for key in row if row[key] != judged[key]} == {"dataset", "steps", "history_every", "more"}
+    assert row["prior"] == "flat" and row["sampler"]["noise_scale"] == 0.01 and row["sampler"]["train_noise_scale"]
+    printed = oc.settings_config("fixed_1_flat", "paper")
+    assert printed["sampler"] == oc.settings_config("lambda_1", "paper")["sampler"] and printed["prior"] == "flat"
 
 
 def test_rows_of_gpvi_as_printed_have_the_printed_setting():
