@@ -40,6 +40,7 @@ METHOD_LABELS: dict[str, str] = {
     "deep_ensemble": "Deep ensemble",
     "hmc": "HMC",
     "gpvi": "GPVI",
+    "gpvi_authors": "GPVI (authors' later setting)",
     "gpvi_exact_jac": "GPVI, exact Jacobian",
     "gpvi_exact_density": "GPVI, exact density",
     "flow": "Planar flow",
@@ -57,6 +58,7 @@ METHOD_COLOURS: dict[str, str] = {
     "deep_ensemble": "#ceab04",
     "hmc": "#060606",
     "gpvi": "#cc2e0b",
+    "gpvi_authors": "#4d0033",
     "gpvi_exact_jac": "#ed5358",
     "gpvi_exact_density": "#900e00",
     "flow": "#146f85",
@@ -70,8 +72,6 @@ smallest distance between any two as seen with each kind of colour blindness; a 
 for _method in tuple(METHOD_LABELS):
     METHOD_LABELS[f"{_method}_best"] = f"{METHOD_LABELS[_method]} (best setting)"
     METHOD_COLOURS[f"{_method}_best"] = METHOD_COLOURS[_method]
-METHOD_LABELS["gpvi_authors"] = "GPVI (authors' later setting)"
-METHOD_COLOURS["gpvi_authors"] = METHOD_COLOURS["gpvi_exact_jac"]
 
 DATA_HASH_KEY = "GPVI-Data-SHA256"
 DOTS_PER_INCH = 150
