@@ -28,6 +28,9 @@ FOLDERS_OF_MACHINES = re.compile(
 )
 
 
+STATED = re.compile(r"\*\*(?:Statement|Theorem|Proposition|Lemma) (\d+)")
+
+
 DRAWN = {"lines", "patches", "collections", "images"}
 
 
@@ -37,7 +40,7 @@ def problems(path: Path, figures: Path) -> list[str]:
         notebook = notebooks.read(path)
     except NotebookError as error:
         return [str(error)]
-    checks = (_order, _outputs, _metadata, _parameters, _prose, _paths)
+    checks = (_order, _outputs, _metadata, _parameters, _prose, _statements, _paths)
     found = [problem for check in checks for problem in check(notebook)]
     return found + list(_figures(notebook, path.stem, figures))
 
@@ -92,6 +95,13 @@ def _prose(notebook: NotebookNode) -> Iterator[str]:
     length = sum(len(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
     if length < PROSE:
         yield f"has {length} characters of prose, fewer than {PROSE}"
+
+
+def _statements(notebook: NotebookNode) -> Iterator[str]:
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    numbers = [int(number) for number in STATED.findall(prose)]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"its statements are numbered {numbers}, not in order from 1 without a gap"
 
 
 def _texts(notebook: NotebookNode) -> Iterator[str]:

@@ -304,6 +304,10 @@ def axes_without_data(notebook):
     notebook.cells[2].source = "save_figure(fig, '00-axes-only', profile)"
 
 
+def statement_lost(notebook):
+    notebook.cells[0].source += "\n\n**Statement 1.** True.\n\n**Statement 3.** As well."
+
+
 def data_without_picture(notebook):
     notebook.cells[2].source = "save_figure(fig, '00-white-on-white', profile)"
 
@@ -321,6 +325,7 @@ def data_without_picture(notebook):
         (other_profile, "its parameters are {'profile': 'quick'"),
         (extra_parameter, "'steps': 3}, not"),
         (no_prose, "has 9 characters of prose"),
+        (statement_lost, "its statements are numbered [1, 3]"),
         (path_in_output, "names a folder of a machine: /home/s"),
         (path_of_this_machine, "names a folder of a machine: "),
         (missing_figure, "figure 00-start-other.png or its data is missing"),
