@@ -103,7 +103,9 @@ CONTROLS = {
 # Not rows either, but the printed number of steps, once: what ends are the cut rows heading for?
 ALL_STEPS = 500_000
 FULL_LENGTH = {
-    f"{row}_{classes}": (classes, row) for row in ("svgd", "amortized_svgd", "gpvi_exact_jac") for classes in (4, 2)
+    f"{row}_{classes}": (classes, row)
+    for row in ("svgd", "amortized_svgd", "gfsf", "deep_ensemble", "gpvi_exact_jac")
+    for classes in (4, 2)
 }
 # The candidates for our settings: each best row with one thing changed, on data that no figure shows.
 RATES = {"lr_0_01": (1e-2, 1e-4), "lr_0_003": (3e-3, 3e-5), "lr_0_001": (1e-3, 1e-4)}
