@@ -277,10 +277,14 @@ def _place(low: float, high: float) -> str:
 
 
 def standing(runs: Runs, method: str, others: Iterable[str], score: str = "variance") -> str:
-    """Which of the others a method is ahead of, behind, or not distinguishable from, as a list in words."""
+    """Which of the others a method is ahead of, behind, or not distinguishable from, as a list in words.
+
+    If the method has several seeds, rivals with a single one are marked: those intervals are too short.
+    """
     places: dict[str, list[str]] = {"ahead of": [], "not distinguishable from": [], "behind": []}
     for other in others:
-        places[_place(*auroc_difference(runs, method, other, score)[1:])].append(LABELS[other])
+        mark = " (one seed)" if len(runs.arrays[other]) == 1 < len(runs.arrays[method]) else ""
+        places[_place(*auroc_difference(runs, method, other, score)[1:])].append(LABELS[other] + mark)
     return "; ".join(f"{place} {', '.join(names)}" for place, names in places.items() if names)
 
 
@@ -314,20 +318,47 @@ def ece_of_perfect(confidence: np.ndarray, seed: int, repeats: int = 300) -> tup
     return float(np.mean(draws)), float(np.quantile(draws, 0.95))
 
 
-def calibration(runs: Runs, seed: int) -> str:
-    """Each method's ECE beside that of a perfectly calibrated one with the same confidences, as Markdown."""
-    rows, means = [], runs.means()
+def calibration(runs: Runs, seed: int) -> pandas.DataFrame:
+    """Each method's ECE beside that of a perfectly calibrated one with the same confidences.
+
+    Returns:
+        One row for each method. ``ece``, ``perfect`` and ``most`` (95 % of perfectly calibrated ECEs are below it),
+        ``confidence`` and ``accuracy`` in per cent: means over seeds. ``seeds``; ``too_sure`` and ``too_unsure``: the
+        seeds whose ECE is above their own 95 % point, by the sign of confidence minus accuracy.
+    """
+    rows = []
     for method in runs.methods:
-        perfect = [ece_of_perfect(arrays["confidence"], seed) for arrays in runs.arrays[method]]
-        usual, most = np.mean(perfect, axis=0)
-        sure, right = 100 * runs.pooled(method, "confidence").mean(), means.loc[method, "accuracy_percent"]
-        ours = means.loc[method, "ece"]
-        verdict = "not resolved" if ours <= most else "too sure" if sure > right else "too unsure"
-        numbers = [f"{ours:.4f}", f"{usual:.4f}", f"{most:.4f}", f"{sure:.1f} / {right:.1f}"]
-        rows.append([LABELS[method], *numbers, verdict])
-    return markdown(
-        rows, ["", "ECE", "if perfectly calibrated", "95 % of those below", "confidence / accuracy (%)", "verdict"]
-    )
+        found = []
+        for arrays, ece in zip(runs.arrays[method], runs.values(method, "ece"), strict=True):
+            perfect, most = ece_of_perfect(arrays["confidence"], seed)
+            confidence, accuracy = (100 * arrays[name].mean() for name in ("confidence", "correct"))
+            off = np.sign(confidence - accuracy) if ece > most else 0
+            found.append((ece, perfect, most, confidence, accuracy, off > 0, off < 0))
+        table = np.array(found, dtype=float)
+        rows.append([*table[:, :5].mean(0), len(table), *table[:, 5:].sum(0).astype(int)])
+    columns = ["ece", "perfect", "most", "confidence", "accuracy", "seeds", "too_sure", "too_unsure"]
+    return pandas.DataFrame(rows, index=runs.methods, columns=columns)
+
+
+def calibration_table(found: pandas.DataFrame) -> str:
+    """:func:`calibration` as Markdown."""
+    rows = []
+    for method, row in found.iterrows():
+        off = {word: int(row[f"too_{word}"]) for word in ("sure", "unsure")}
+        seeds = int(row["seeds"])
+        verdict = ", ".join(f"too {word} on {count} of {seeds}" for word, count in off.items() if count)
+        numbers = [f"{row[key]:.4f}" for key in ("ece", "perfect", "most")]
+        numbers.append(f"{row['confidence']:.1f} / {row['accuracy']:.1f}")
+        rows.append([LABELS[str(method)], *numbers, verdict or "not resolved"])
+    heads = [
+        "",
+        "ECE",
+        "if perfectly calibrated",
+        "95 % of those below",
+        "confidence / accuracy (%)",
+        "verdict, by seed",
+    ]
+    return markdown(rows, heads)
 
 
 # ---------------------------------------------------------------- figures
@@ -406,7 +437,7 @@ def score_histograms(runs: Runs, methods: Sequence[str]) -> Figure:
             ax.text(0.5, 0.94, f"AUROC {area:.3f}", transform=ax.transAxes, fontsize=9, va="top", ha="center")
         axes[0, column].set_title(_title(method), fontsize=11)
     for ax in axes[:, 0]:
-        ax.set_ylabel("% of images")
+        ax.set(ylabel="% of images", ylim=(0, 1.15 * ax.get_ylim()[1]))  # room for the text
     for row, name in enumerate(("predictive variance", "predictive entropy (nats)")):
         axes[row, len(methods) // 2].set_xlabel(name)
     handles, _ = axes[0, 0].get_legend_handles_labels()
@@ -450,11 +481,17 @@ GROUPS = {
 }
 
 
-def training_curves(runs: Runs, key: str = "auroc", name: str = "AUROC (variance)", lowest: float = -np.inf) -> Figure:
+def training_curves(
+    runs: Runs,
+    key: str = "auroc",
+    name: str = "AUROC (variance)",
+    epoch: int | None = None,
+    lowest: float = -np.inf,
+) -> Figure:
     """A measure during training, mean over seeds with the range as a band, one panel for each kind of method.
 
     The axis has room for what is measured after training began, not for the start, and ends at ``lowest``: a method
-    that ends below it has its last value in the legend.
+    that ends below it has its last value in the legend. With ``epoch``, its number of steps, time is in epochs.
     """
     groups = {title: [m for m in members if m in runs.arrays] for title, members in GROUPS.items()}
     groups = {title: members for title, members in groups.items() if members}
@@ -462,13 +499,13 @@ def training_curves(runs: Runs, key: str = "auroc", name: str = "AUROC (variance
     curves_of = {m: np.stack([a[f"history_{key}"] for a in arrays]) for m, arrays in runs.arrays.items()}
     for ax, (title, members) in zip(axes[0], groups.items(), strict=True):
         for method in members:
-            step, curves = runs.arrays[method][0]["history_step"], curves_of[method]
+            step, curves = runs.arrays[method][0]["history_step"] / (epoch or 1), curves_of[method]
             dash = "--" if f"{method}_best" in members else "-"  # of the same colour
             end = curves[:, -1].mean()
             label = LABELS[method] + (f": below, ends at {end:.2f}" if end < lowest else "")
             ax.plot(step, curves.mean(0), dash, color=METHOD_COLOURS[method], label=label)
             ax.fill_between(step, curves.min(0), curves.max(0), color=METHOD_COLOURS[method], alpha=0.2, lw=0)
-        ax.set(title=title, xlabel="step")
+        ax.set(title=title, xlabel="epoch" if epoch else "step")
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=9)
     later = np.concatenate([curves[:, 1:].ravel() for curves in curves_of.values()])
     low, high = max(later.min(), lowest), later.max()

@@ -188,6 +188,18 @@ def test_controls_change_what_they_say(results, method):
     assert ours.metrics["rmse_sd"] != class_uncertainty.run(plain, row, context()).metrics["rmse_sd"]
 
 
+@pytest.mark.parametrize("classes", [4, 2])
+def test_the_kernel_on_the_head_changes_the_direction_alone(results, classes):
+    method = f"gpvi_exact_jac_kernel_head_{classes}"
+    plain = class_uncertainty.config(classes, "gpvi_exact_jac", "smoke")
+    varied = class_uncertainty.control_config(method, "smoke")
+    assert [key for key in varied if varied[key] != plain[key]] == ["objective"]
+    assert varied["objective"] == plain["objective"] | {"kernel_space": "head"}
+    ours, theirs = (class_uncertainty.run(chosen, method, context()).arrays for chosen in (varied, plain))
+    assert ours["history_total_variation"][0] == theirs["history_total_variation"][0]  # the same start
+    assert ours["history_total_variation"][-1] != theirs["history_total_variation"][-1]
+
+
 @pytest.mark.parametrize("method", class_uncertainty.FULL_LENGTH)
 def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
     long = class_uncertainty.FULL.config(method, "paper")

@@ -91,7 +91,7 @@ STEPS = {
     "gpvi_exact_density": 10_000,
     "mf_vi_best": 15_000,
 }
-# Not rows of any figure: the exact density started where mean field ends; no prior; a small start.
+# Not rows of any figure: the exact density from where mean field ends; no prior; a small start; a kernel on z_{:k}.
 CONTROLS = {
     "from_mean_field_4": (4, "gpvi_exact_density"),
     "from_mean_field_2": (2, "gpvi_exact_density"),
@@ -99,6 +99,8 @@ CONTROLS = {
     "amortized_svgd_no_prior_4": (4, "amortized_svgd"),
     "gpvi_exact_jac_no_prior_4": (4, "gpvi_exact_jac"),
     "deep_ensemble_small_start_4": (4, "deep_ensemble"),
+    "gpvi_exact_jac_kernel_head_4": (4, "gpvi_exact_jac"),
+    "gpvi_exact_jac_kernel_head_2": (2, "gpvi_exact_jac"),
 }
 # Not rows either, but the printed number of steps, once: what ends are the cut rows heading for?
 ALL_STEPS = 500_000
@@ -107,6 +109,8 @@ FULL_LENGTH = {
     for row in ("svgd", "amortized_svgd", "gfsf", "deep_ensemble", "gpvi_exact_jac")
     for classes in (4, 2)
 }
+HEAD = {"objective": {"kernel_space": "head"}}
+"""A kernel on ``z_{:k}`` alone."""
 # The candidates for our settings: each best row with one thing changed, on data that no figure shows.
 RATES = {"lr_0_01": (1e-2, 1e-4), "lr_0_003": (3e-3, 3e-5), "lr_0_001": (1e-3, 1e-4)}
 SETTINGS: dict[str, tuple[str, dict]] = {
@@ -124,6 +128,8 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         f"mf_vi_best_scale_{name}": ("mf_vi_best", {"sampler": {"scale": value}})
         for name, value in (("0_05", 0.05), ("1", 1.0))
     },
+    "mf_vi_best_lr_0_03": ("mf_vi_best", {"lr": 3e-2, "final_lr": 1e-4}),
+    "gpvi_best_kernel_head": ("gpvi_best", HEAD),
 }
 NO_PRIOR = 100.0
 """Scale of a prior wide enough to be none."""
@@ -168,6 +174,8 @@ def control_config(method: str, profile: str) -> dict:
             chosen |= {"steps": 5_000, "history_every": 5_000 // EVALUATIONS[profile]}
     elif "no_prior" in method:
         chosen |= {"trained_prior_scale": NO_PRIOR}
+    elif "kernel_head" in method:
+        chosen = with_change(chosen, HEAD)
     else:
         chosen |= {"start_scale": "fan_in"}
     return chosen

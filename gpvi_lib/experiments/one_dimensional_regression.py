@@ -394,7 +394,7 @@ PRINTED = {
 BEST = {
     "gpvi_best": _gpvi(TRAINED | {"noise_scale": 0.02}, {"kind": "block"}) | DECAY,
     "gpvi_exact_density": _elbo(TRAINED, 32) | DECAY,
-    "mf_vi_best": _elbo({"kind": "mean_field", "scale": 0.1}, 32) | DECAY | {"lr": 1e-2},
+    "mf_vi_best": _elbo({"kind": "mean_field", "scale": 0.02}, 32) | DECAY | {"lr": 1e-1},
     "hmc_best": {
         "step_size": 2e-3, "num_leapfrog": 200, "num_steps": 300, "burn_in": 100, "chains": 8, "thin": 1,
         "integrate_output_layer": True,
@@ -651,20 +651,28 @@ CONTROL = Experiment(
 # ---------------------------------------------------------------- how our settings were chosen
 
 RATES = {"0_01": 1e-2, "0_003": 3e-3, "0_001": 1e-3}
+MEAN_FIELD_RATES = {"0_3": 3e-1, "0_1": 1e-1, "0_03": 3e-2, "0_01": 1e-2}
+NOISE_SCALE_RATES = {"0_1": 1e-1, "0_03": 3e-2}
 STEP_SIZES = {"0_004": 4e-3, "0_002": 2e-3, "0_001": 1e-3}
-FIRST_SCALES = {"0_3": 0.3, "0_1": 0.1, "0_02": 0.02}
+FIRST_SCALES = {"0_3": 0.3, "0_1": 0.1, "0_02": 0.02, "0_005": 0.005}
+FIRST_SCALE_OF = {"gpvi_best": "noise_scale", "gpvi_exact_density": "noise_scale", "mf_vi_best": "scale"}
 SETTINGS: dict[str, tuple[str, dict]] = {
     **{
         f"{row}_lr_{name}": (row, {"lr": value})
-        for row in ("gpvi_best", "gpvi_exact_density", "mf_vi_best")
-        for name, value in RATES.items()
+        for row, rates in (("gpvi_best", RATES), ("gpvi_exact_density", RATES), ("mf_vi_best", MEAN_FIELD_RATES))
+        for name, value in rates.items()
     },
     **{
-        f"{row}_lambda_{name}": (row, {"sampler": {"noise_scale": value}})
-        for row in ("gpvi_best", "gpvi_exact_density")
+        f"{row}_{'scale' if key == 'scale' else 'lambda'}_{name}": (row, {"sampler": {key: value}})
+        for row, key in FIRST_SCALE_OF.items()
         for name, value in FIRST_SCALES.items()
-        if value != BEST[row]["sampler"]["noise_scale"]
+        if value != BEST[row]["sampler"][key] and (row == "mf_vi_best" or value > 0.01)
     },
+    **{
+        f"gpvi_exact_density_lambda_lr_{name}": ("gpvi_exact_density", {"noise_scale_lr": value})
+        for name, value in NOISE_SCALE_RATES.items()
+    },
+    "gpvi_best_kernel_head": ("gpvi_best", {"objective": {"kernel_space": "head"}}),
     **{f"hmc_best_step_{name}": ("hmc_best", {"step_size": value}) for name, value in STEP_SIZES.items()},
 }
 """Each best row with one thing changed, on data that no figure shows."""
