@@ -650,30 +650,30 @@ CONTROL = Experiment(
 
 # ---------------------------------------------------------------- how our settings were chosen
 
-RATES = {"0_01": 1e-2, "0_003": 3e-3, "0_001": 1e-3}
-MEAN_FIELD_RATES = {"0_3": 3e-1, "0_1": 1e-1, "0_03": 3e-2, "0_01": 1e-2}
-NOISE_SCALE_RATES = {"0_1": 1e-1, "0_03": 3e-2}
-STEP_SIZES = {"0_004": 4e-3, "0_002": 2e-3, "0_001": 1e-3}
-FIRST_SCALES = {"0_3": 0.3, "0_1": 0.1, "0_02": 0.02, "0_005": 0.005}
-FIRST_SCALE_OF = {"gpvi_best": "noise_scale", "gpvi_exact_density": "noise_scale", "mf_vi_best": "scale"}
+RATES = {
+    "gpvi_best": (1e-2, 3e-3, 1e-3),
+    "gpvi_exact_density": (1e-2, 3e-3, 1e-3),
+    "mf_vi_best": (0.3, 0.1, 0.03, 0.01),
+}
+FIRST_LAMBDAS = {"gpvi_best": (0.3, 0.1), "gpvi_exact_density": (0.3, 0.02)}
+
+
+def _name(value: float) -> str:
+    """A number as a part of a name: ``"0_02"``."""
+    return f"{value:g}".replace(".", "_")
+
+
 SETTINGS: dict[str, tuple[str, dict]] = {
+    **{f"{row}_lr_{_name(v)}": (row, {"lr": v}) for row, values in RATES.items() for v in values},
     **{
-        f"{row}_lr_{name}": (row, {"lr": value})
-        for row, rates in (("gpvi_best", RATES), ("gpvi_exact_density", RATES), ("mf_vi_best", MEAN_FIELD_RATES))
-        for name, value in rates.items()
+        f"{row}_lambda_{_name(v)}": (row, {"sampler": {"noise_scale": v}})
+        for row, values in FIRST_LAMBDAS.items()
+        for v in values
     },
-    **{
-        f"{row}_{'scale' if key == 'scale' else 'lambda'}_{name}": (row, {"sampler": {key: value}})
-        for row, key in FIRST_SCALE_OF.items()
-        for name, value in FIRST_SCALES.items()
-        if value != BEST[row]["sampler"][key] and (row == "mf_vi_best" or value > 0.01)
-    },
-    **{
-        f"gpvi_exact_density_lambda_lr_{name}": ("gpvi_exact_density", {"noise_scale_lr": value})
-        for name, value in NOISE_SCALE_RATES.items()
-    },
+    **{f"mf_vi_best_scale_{_name(v)}": ("mf_vi_best", {"sampler": {"scale": v}}) for v in (0.3, 0.1, 0.005)},
+    **{f"gpvi_exact_density_lambda_lr_{_name(v)}": ("gpvi_exact_density", {"noise_scale_lr": v}) for v in (0.1, 0.03)},
     "gpvi_best_kernel_head": ("gpvi_best", {"objective": {"kernel_space": "head"}}),
-    **{f"hmc_best_step_{name}": ("hmc_best", {"step_size": value}) for name, value in STEP_SIZES.items()},
+    **{f"hmc_best_step_{_name(v)}": ("hmc_best", {"step_size": v}) for v in (4e-3, 2e-3, 1e-3)},
 }
 """Each best row with one thing changed, on data that no figure shows."""
 

@@ -147,7 +147,7 @@ METHODS = {dataset: tuple(_methods(size)) for dataset, size in SIZES.items()}
 def _rows(dataset: str) -> dict[str, tuple[str, str]]:
     """Method and setting of the scoreboard, where they are not the method's own name and the printed setting."""
     rows = {method: (method.removesuffix("_best"), "best") for method in METHODS[dataset] if is_ours(method)}
-    return rows | ({"gpvi_authors": ("gpvi", "authors")} if "gpvi_authors" in METHODS[dataset] else {})
+    return rows | {m: (m.removesuffix("_authors"), "authors") for m in METHODS[dataset] if m.endswith("_authors")}
 
 
 EVALUATED_EVERY = {"short": 1, "published": 20}
