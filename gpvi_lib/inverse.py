@@ -88,8 +88,7 @@ class DenseInverse(InverseJacobian):
 
     def __call__(self, linearization, source, query, weight, rng=None):
         rhs = kernel_gradients(source, query, weight)
-        h = linalg.solve(linearization.dense().mT, rhs.mT)
-        return h.sum(0).mT, {}
+        return linalg.solve(linearization.dense(), rhs, left=False).sum(0), {}
 
 
 class BlockInverse(InverseJacobian):
@@ -122,8 +121,8 @@ class BlockInverse(InverseJacobian):
         if len(tails):
             right = right - linearization.features_vjp(pulled[:n, None] - pulled[n:])
             second = [kernel_gradient_sum(weight, tails[:n, k:], tails[n:, k:])]
-        h = linalg.solve(linearization.head().mT, (weight[..., None] * right).mT)
-        return torch.cat([h.sum(0).mT, *second], dim=1)
+        first = linalg.solve(linearization.head(), weight[..., None] * right, left=False).sum(0)
+        return torch.cat([first, *second], dim=1)
 
 
 def _scaled_tails(linearization: Linearization, source: Tensor, query: Tensor) -> Float[Tensor, "p d"]:

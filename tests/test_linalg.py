@@ -27,6 +27,8 @@ for k in (100, 256):
         tolerance = k * torch.finfo(dtype).eps
         x = linalg.solve(a, b)
         assert (a @ x - b).norm() < tolerance * b.norm(), (k, dtype)
+        x = linalg.solve(a, b.mT, left=False)
+        assert (x @ a - b.mT).norm() < tolerance * b.norm(), (k, dtype)
         sign, logabsdet = linalg.slogdet(a)
         (gradient,) = torch.autograd.grad(logabsdet.sum(), a)
         # ∂ log|det a| / ∂a = a⁻ᵀ
@@ -48,7 +50,7 @@ def test_large_batches_are_right_on_two_threads():
 def test_large_matrices_are_factorised_one_by_one(monkeypatch, k, axes):
     seen = []
 
-    def solve(a, b):
+    def solve(a, b, left):
         seen.append(a.ndim)
         return torch.zeros_like(b)
 
@@ -69,6 +71,8 @@ def test_the_loop_and_the_batched_call_agree(monkeypatch, normal, threshold):
     monkeypatch.setattr(linalg, "LARGEST_BATCHED_CPU_LU", threshold)
     a, b = normal(5, 4, 4), normal(5, 4, 2)
     assert_close(linalg.solve(a, b), torch.stack([torch.linalg.inv(ai) @ bi for ai, bi in zip(a, b, strict=True)]))
+    rows = linalg.solve(a, b.mT, left=False)
+    assert_close(rows, torch.stack([bi.mT @ torch.linalg.inv(ai) for ai, bi in zip(a, b, strict=True)]))
     sign, logabsdet = linalg.slogdet(a)
     assert_close(sign * logabsdet.exp(), torch.linalg.det(a))
 
