@@ -73,6 +73,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         (
             "open-category-mnist",
             "open-category-mnist-clean",
+            "open-category-mnist-longer",
             "open-category-mnist-published",
             "open-category-mnist-clean-published",
             "open-category-settings",
@@ -148,7 +149,8 @@ def scores() -> str:
 
 def _verdicts(rows: pandas.DataFrame) -> str:
     counts = Counter(rows["verdict"])
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("better", "reproduced", "not reproduced"))
+    order = ("better", "reproduced", "not reproduced", "too short")
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in order)
 
 
 def _pm(mean: float, sd: float) -> str:

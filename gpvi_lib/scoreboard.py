@@ -6,7 +6,8 @@ The published numbers are in `paper_tables.csv`, in the package. A verdict compa
 
 with n our number of seeds and an sd that is not known counted as 0. Ours enters as the standard error of the
 mean: runs that scatter widely about a bad mean must not count as a reproduction. `better` if ours is ahead by
-more than 2s, `not reproduced` if it is behind by more than 2s, else `reproduced`.
+more than 2s, `not reproduced` if it is behind by more than 2s, else `reproduced`. Runs that stand in for others of
+the paper's length, as yet without records, are `too short` for any of these.
 """
 
 from __future__ import annotations
@@ -65,13 +66,18 @@ class Published:
 
 @dataclass(frozen=True)
 class Ours:
-    """Our number for one row: the mean over seeds and the sample standard deviation (NaN for one seed)."""
+    """Our number for one row: the mean over seeds, the sample standard deviation (NaN for one seed), and more.
+
+    Attributes:
+        stands_in: whether a longer experiment, with the paper's number of steps, would take the row over.
+    """
 
     mean: float
     sd: float
     n_seeds: int
     better: str
     deviations: str
+    stands_in: bool = False
 
 
 RowKey = tuple[str, str, str, str]  # item, method, metric, setting
@@ -94,7 +100,9 @@ def published() -> list[Published]:
 
 
 def verdict(paper: Published, ours: Ours) -> str:
-    """`better`, `reproduced` or `not reproduced`; the module says by which rule."""
+    """`better`, `reproduced`, `not reproduced` or `too short`; the module says by which rule."""
+    if ours.stands_in:
+        return "too short"
     exponent = Decimal(paper.printed).as_tuple().exponent
     assert isinstance(exponent, int), "published numbers are finite"
     resolution = 0.5 * 10.0**exponent
@@ -190,6 +198,7 @@ def _scored(experiment: Experiment, score: Score, board: pandas.DataFrame, profi
     if score.key not in board:
         raise GPVIError(f"no record of {experiment.name} at {profile.name} has the metric {score.key!r} of its score")
     numbers = {}
+    stands_in = any(other.instead_of == experiment.name for other in EXPERIMENTS.values())
     for method in experiment.methods_of(score):
         values = board.loc[board["method"] == method, score.key].dropna().tolist()
         if values:
@@ -199,5 +208,5 @@ def _scored(experiment: Experiment, score: Score, board: pandas.DataFrame, profi
             deviations = experiment.deviations(method, profile.name)
             if key in numbers:
                 raise GPVIError(f"two methods of {experiment.name} fill the row {' '.join(key)}")
-            numbers[key] = Ours(mean(values), spread, len(values), score.better, deviations)
+            numbers[key] = Ours(mean(values), spread, len(values), score.better, deviations, stands_in)
     return numbers

@@ -87,8 +87,27 @@ def test_the_deviations_name_what_is_not_the_paper_s(method):
     prior = f"prior N(0, {config['prior_scale'] ** 2:g}/fan-in)"
     assert (prior in said) is (method not in ("mf_vi", "gpvi_authors"))  # mean field has the printed prior
     assert ("no prior" in said) is (method == "gpvi_authors")
+    assert ("one trained λ from 0.01" in said) is (method == "gpvi_authors")
     published = oc.image_deviations("mnist", "published", method, "paper")
-    assert "epochs" not in published and "learning rate" not in published
+    longer = oc.image_config("mnist", data.KNOWN_CLASSES, "published", method, "paper")
+    own_rate = oc.is_ours(method) or method == "gpvi_authors"  # at every length; the others then have the printed one
+    assert longer["lr"] == (config["lr"] if own_rate else 1e-5)
+    assert "epochs" not in published and ("learning rate" in published) is own_rate
+
+
+def test_the_longer_runs_change_nothing_but_their_length():
+    for method in oc.LONGER.methods:
+        long, short = (oc.image_config("mnist", range(6), length, method, "paper") for length in ("longer", "short"))
+        assert {key: long[key] / short[key] for key in long if long[key] != short[key]} == {
+            "steps": 4,
+            "history_every": 2,
+        }
+    assert oc.image_deviations("mnist", "longer", "mf_vi", "paper").startswith("12 of 100 epochs")
+
+
+def test_the_digits_deviations_name_rate_and_prior():
+    said = oc.digits_deviations("gpvi", "paper")
+    assert said.endswith("learning rate 0.001, prior N(0, 16/fan-in)")
 
 
 def test_all_best_settings_of_a_data_set_have_one_prior_and_all_others_another():

@@ -181,6 +181,8 @@ def test_an_experiment_can_take_over_the_rows_of_another(registry, longer_first)
     board = scoreboard.build()
     ran = board[(board["item"] == "gpvi/table2") & (board["n_seeds"] > 0)]
     assert dict(zip(ran["method"], ran["n_seeds"], strict=True)) == {"svgd": 1, "gpvi": 3}
+    short = ran["verdict"] == "too short"  # of a run that waits to be replaced nothing is concluded
+    assert dict(zip(ran["method"], short, strict=True)) == {"svgd": False, "gpvi": True}
 
 
 def test_profiles_do_not_mix():
