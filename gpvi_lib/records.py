@@ -12,6 +12,8 @@ import json
 import logging
 import math
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -19,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,7 +30,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from gpvi_lib import checkpoints, provenance
+from gpvi_lib import checkpoints, provenance, status
 from gpvi_lib.errors import (
     DataMissing,
     GPVIError,
@@ -343,17 +345,31 @@ def _compute_once(
     device: str,
     fresh: bool,
     progress: bool,
-) -> None:
+) -> bool:
     """A sweep's cell, unless its record was written since the sweep began: a cluster may ask twice for a lost answer.
 
-    Raises:
-        OutOfTime: at the deadline, or before the start if that is over.
+    Returns whether the cell is done; it is not if the deadline came first. (No error: submitit would wrap it.)
     """
     if _valid_digest(experiment, method, seed, get_profile(profile)) not in (None, before):
-        return
-    with checkpoints.deadline(deadline):
-        checkpoints.stop_if_over(f"{experiment.name}/{method} seed {seed}")
-        _compute(experiment, method, seed, profile, device, fresh, progress)
+        return True
+    try:
+        with checkpoints.deadline(deadline):
+            checkpoints.stop_if_over(f"{experiment.name}/{method} seed {seed}")
+            _compute(experiment, method, seed, profile, device, fresh, progress)
+    except OutOfTime:
+        return False
+    return True
+
+
+def _status_path(experiment: Experiment, method: str, seed: int, profile: str) -> Path:
+    return build_root() / "running" / profile / experiment.name / f"{method}-seed{seed}.txt"
+
+
+def _compute_elsewhere(experiment: Experiment, method: str, seed: int, *given) -> bool:
+    """:func:`_compute_once` in another process, which keeps what its progress bar shows in a file."""
+    before, deadline, profile, device, fresh = given
+    with status.told(_status_path(experiment, method, seed, profile)):
+        return _compute_once(experiment, method, seed, before, deadline, profile, device, fresh, progress=True)
 
 
 def _recorded(experiment: Experiment, method: str, seed: int, profile: Profile) -> bool:
@@ -465,23 +481,23 @@ def _run_cells(
     progress: bool,
 ) -> tuple[dict[tuple[str, int], str], int]:
     """Runs all cells, in the pool or one by one here; returns why each that failed did, and how many were stopped."""
-    calls: list[Callable[[], object]] = []
+    profile = arguments[0]
+    running = [_status_path(experiment, *cell, profile) for cell in cells]
+    for path in running:
+        path.unlink(missing_ok=True)  # of a process that was killed
+    calls: list[Callable[[], bool]] = []
     for cell in cells:
-        before = _valid_digest(experiment, *cell, get_profile(arguments[0]))
+        before = _valid_digest(experiment, *cell, get_profile(profile))
         given = (experiment, *cell, before, deadline, *arguments)
         calls.append(
-            partial(_compute_once, *given, progress)
-            if pool is None
-            else pool.submit(_compute_once, *given, False).result
+            partial(_compute_once, *given, progress) if pool is None else pool.submit(_compute_elsewhere, *given).result
         )
     failed, stopped = {}, 0
     bar = tqdm(total=len(cells), desc=experiment.name, unit="run", smoothing=0, disable=not (progress and cells))
-    with bar:
+    with bar, status.lines(running if progress and pool is not None else [], sys.stderr):
         for cell, call in zip(cells, calls, strict=True):
             try:
-                call()
-            except OutOfTime:
-                stopped += 1
+                stopped += not call()
             except Exception as error:  # whatever ends one cell must not end the others
                 failed[cell] = str(error) if isinstance(error, GPVIError) else f"{type(error).__name__}: {error}"
                 if not isinstance(error, GPVIError):  # a bug: its traceback would be lost in the one error at the end
@@ -509,11 +525,24 @@ def _executor(given: Executor | None, jobs: int, all_cores: bool) -> Iterator[Ex
         finally:
             torch.set_num_threads(before)
         return
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,))
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads,))
     try:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it has ended, however that was: nobody waits for its work."""
+    parent = parent_process()
+    assert parent is not None, "only in a process that multiprocessing started"
+    parent.join()
+    os._exit(1)
 
 
 def frame(

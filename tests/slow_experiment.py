@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+from tqdm import tqdm
+
 from gpvi_lib.experiments.base import Experiment, Outcome
 
 SECONDS = 0.6
@@ -24,7 +26,8 @@ def seeds(profile):
 
 def run(config, method, context):
     _log("begin", context)
-    time.sleep(config["seconds"])
+    with tqdm(total=1, desc=context.label, disable=not context.progress):
+        time.sleep(config["seconds"])
     _log("end", context)
     return Outcome({"seed": float(context.seed)})
 

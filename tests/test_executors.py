@@ -2,10 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from slow_experiment import SLOW
@@ -75,6 +77,57 @@ def test_jobs_of_submitit_write_the_same_records(log):
         found = records.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False)
     assert [record.metrics["seed"] for record in found] == [0, 1]
     assert str(os.getpid()) not in {process for _, _, process in log()}
+
+
+def test_a_budget_stops_jobs_of_submitit_too(log):
+    with (
+        executors.connect("slurm", "local", minutes=5) as pool,
+        pytest.raises(OutOfTime, match="2 of 2 runs to do"),
+    ):
+        records.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False, budget=0)
+    assert log() == []
+
+
+def test_processes_end_with_a_driver_that_is_killed(log):
+    """Otherwise they would go on beside the next attempt, and on a card hold its memory."""
+    script = "from gpvi_lib import records; from slow_experiment import SLOW; records.sweep(SLOW, 'paper', jobs=2)"
+    driver = subprocess.Popen([sys.executable, "-c", f"if __name__ == '__main__': {script}"], stderr=subprocess.DEVNULL)
+    processes = set()
+    while len(processes) < 2:  # both have begun a cell
+        assert driver.poll() is None
+        processes = {int(process) for _, _, process in log()}
+        time.sleep(0.05)
+    driver.kill()
+    driver.wait()
+    end = time.monotonic() + 30
+    while any(_lives(process) for process in processes) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(_lives(process) for process in processes)
+    assert len(log()) < 12  # as many as six cells would leave
+
+
+def _lives(process):
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_cell_in_another_process_tells_what_its_bar_shows(log, tmp_path):
+    seen = set()
+    over = Event()
+
+    def watch():
+        while not over.wait(0.02):
+            seen.update((path.name, path.read_text()[:18]) for path in (tmp_path / "build").rglob("running/**/*.txt"))
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    records.sweep(SLOW, "paper", seeds=(0, 1), jobs=2, progress=False)
+    over.set()
+    watcher.join()
+    assert {(f"sleep-seed{seed}.txt", f"slow/sleep seed {seed}:") for seed in (0, 1)} <= seen
+    assert not list((tmp_path / "build").rglob("running/**/*.txt"))
 
 
 def test_errors_name_the_remedy(monkeypatch):
