@@ -160,7 +160,7 @@ class Training:
     def identify(self) -> None:
         """Note what tells this run from others, before training changes any of it.
 
-        That is settings, seed, objective, data, the target at a fixed point, and of the sampler its class, its plain
+        That is settings, seed, kind of device, objective, data, the target at a fixed point, and of the sampler its class, its plain
         attributes, shapes and type of its parameters, and its buffers (such as a fixed λ).
         """
         parameters = list(self.sampler.parameters())
@@ -177,6 +177,7 @@ class Training:
             self.settings
             | {
                 "seed": self.rng.initial_seed(),
+                "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
                 "sampler": [type(self.sampler).__name__, *([*p.shape, str(p.dtype)] for p in parameters)],
                 "objective": re.sub(r" at 0x[0-9a-f]+", "", repr(self.objective)),
                 "target": value,

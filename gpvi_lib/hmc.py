@@ -98,9 +98,10 @@ class _Chains:
         return accept, error
 
     def identify(self, settings: dict) -> None:
-        """Note what tells this run from others: settings, seed, starting points, and the density and score there."""
+        """Note what tells this run from others: settings, seed, kind of device, starts, density and score there."""
         start = {"initial": self.x, "log_prob": self.value, "score": self.gradient}
-        self.identity = settings | {"seed": self.rng.initial_seed()} | checkpoints.digest(start)
+        where = {"seed": self.rng.initial_seed(), "device": self.rng.device.type}
+        self.identity = settings | where | checkpoints.digest(start)
 
     def save(self, path: Path) -> None:
         """Write a checkpoint."""

@@ -181,6 +181,10 @@ def test_a_small_change_of_the_data_is_another_run_and_so_is_an_earlier_version(
     torch.save(state, checkpoint)
     with pytest.raises(GPVIError, match=r"\(what differs: target\)"):
         train("elbo", checkpoint=checkpoint)
+    state["run"] |= {"target": state["run"]["target"] / (1 + 1e-4), "device": "cuda"}
+    torch.save(state, checkpoint)
+    with pytest.raises(GPVIError, match=r"\(what differs: device\)"):
+        train("elbo", checkpoint=checkpoint)
     del state["run"]
     torch.save(state, checkpoint)
     with pytest.raises(GPVIError, match="run.pt is the checkpoint of another run"):
