@@ -160,8 +160,8 @@ class Training:
     def identify(self) -> None:
         """Note what tells this run from others, before training changes any of it.
 
-        That is settings, seed, kind of device, objective, data, the target at a fixed point, and of the sampler its class, its plain
-        attributes, shapes and type of its parameters, and its buffers (such as a fixed λ).
+        That is settings, seed, kind of device, objective, data, the target at a fixed point, and of the sampler its
+        class, its plain attributes, shapes and type of its parameters, and its buffers (such as a fixed λ).
         """
         parameters = list(self.sampler.parameters())
         point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))

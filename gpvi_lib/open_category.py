@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from gpvi_lib import records, scoreboard
-from gpvi_lib.experiments import Experiment
+from gpvi_lib.experiments import Experiment, get_experiment
 from gpvi_lib.metrics import ECE_BINS
 from gpvi_lib.plotting import METHOD_COLOURS, METHOD_LABELS
 
@@ -26,6 +26,14 @@ MEASURES = {"accuracy_percent": 1, "auroc": 3, "auroc_entropy": 3, "ece": 3}
 LABELS = METHOD_LABELS | {"gpvi": "GPVI (as printed)"}
 EDGES = torch.linspace(0, 1, ECE_BINS + 1).numpy()  # in the precision of the confidences, as the metric has them
 Arrays = dict[str, np.ndarray]
+
+
+def longest(name: str, profile: str) -> Experiment:
+    """The runs of the published epochs once each has a record, until then the short ones of that name."""
+    published = get_experiment(f"{name}-published")
+    cells = [(method, seed) for method in published.methods for seed in published.seeds(profile)]
+    complete = all(records.state(published, *cell, profile) == "valid" for cell in cells)
+    return published if complete else get_experiment(name)
 
 
 @dataclass(frozen=True)

@@ -226,3 +226,13 @@ def test_figures_show_every_method_that_ran(runs):
         assert other.get_xlabel() == "epoch" and ax.get_xlabel() == "step"
         for line, half in zip(ax.lines, other.lines, strict=True):
             np.testing.assert_allclose(half.get_xdata(), line.get_xdata() / 2)
+
+
+@pytest.mark.parametrize(("lacking", "name"), [(None, "-published"), (("gpvi", 2), ""), (("svgd", 0), "")])
+def test_the_published_epochs_are_shown_once_all_their_runs_are_there(monkeypatch, lacking, name):
+    monkeypatch.setattr(
+        records,
+        "state",
+        lambda experiment, method, seed, profile: "missing" if (method, seed) == lacking else "valid",
+    )
+    assert report.longest("open-category-mnist", "paper").name == f"open-category-mnist{name}"
