@@ -1,31 +1,33 @@
 """A training step never waits for its device: shown on torch's meta device, which has shapes and no values."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpvi_lib import linalg
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
-from gpvi_lib.fit import Training
+from gpvi_lib.fit import Training, fit
 from gpvi_lib.inverse import BlockInverse, DenseInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, MaximumLikelihood, NegativeELBO, OrientedELBO, ParVI
 from gpvi_lib.samplers import Generator, MeanField, Particles
-from gpvi_lib.targets import ClassificationPosterior, NormalPrior
+from gpvi_lib.targets import ClassificationPosterior, Gaussian, NormalPrior
 
 # What copies a value from the device, or asks it for one: on a GPU each of them stops the CPU until the device is done.
 WAITS = {"_local_scalar_dense", "_linalg_check_errors", "is_nonzero", "nonzero", "masked_select", "equal", "unique"}
 
 
 class Calls(TorchDispatchMode):
-    """Names of the operators called inside."""
+    """Names of the operators called inside, and how often."""
 
     def __init__(self):
         super().__init__()
-        self.names = set()
+        self.names = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(func.__name__.split(".")[0])
+        self.names[func.__name__.split(".")[0]] += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -84,16 +86,32 @@ def test_a_step_never_waits_for_the_device(case, rng, monkeypatch):
     with Calls() as calls:
         state.advance()
     assert "randn" in calls.names or case in ("svgd", "gfsf", "ksd", "ensemble")  # the watch sees something
-    assert not calls.names & WAITS
+    assert not calls.names.keys() & WAITS
+
+
+class OnACard(torch.Generator):
+    """A CPU's generator that says it is a GPU's: what `fit` goes by."""
+
+    device = torch.device("cuda")
+
+
+@pytest.mark.parametrize(("make_rng", "looks"), [(OnACard, 10), (torch.Generator, 1_000)])
+def test_the_loop_looks_at_the_loss_of_a_card_every_hundredth_step_only(make_rng, looks):
+    sampler = Particles(torch.randn(4, 2, generator=torch.Generator().manual_seed(0)))
+    target = Gaussian(torch.zeros(2), torch.eye(2))
+    with Calls() as calls:
+        fit(sampler, target, ParVI(SVGD()), steps=1_000, lr=1e-3, rng=make_rng(), progress=False)
+    # Besides, a hundred times for the progress bar, and a few times before and after.
+    assert looks + 100 <= calls.names["_local_scalar_dense"] < looks + 120
 
 
 def test_the_watch_sees_a_wait():
     a, b = torch.eye(3, device="meta"), torch.ones(3, 1, device="meta")
     with Calls() as calls:
         torch.linalg.solve(a, b)
-    assert calls.names & WAITS
+    assert calls.names.keys() & WAITS
     with Calls() as calls:
         linalg.solve(a, b)
-    assert not calls.names & WAITS
+    assert not calls.names.keys() & WAITS
     with pytest.raises(RuntimeError, match="meta"):
         bool(a.sum() > 0)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.testing import assert_close
 
+from gpvi_lib import networks
 from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
 
 NETWORKS = {
@@ -35,6 +36,21 @@ def test_all_networks_at_once_are_the_networks_one_by_one(name, one_by_one, rng)
         # float32, and batched convolutions may sum some hundred products in another order
         assert_close(output, functional_call(module, parameters, (inputs,)), rtol=1e-4, atol=1e-5)
     assert start == flat.dim
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "batched"),
+    [("lenet5", "cpu", False), ("cifar", "cpu", False), ("mlp", "cpu", True), ("cifar", "meta", True)],
+)
+def test_only_convolutions_on_a_cpu_go_one_by_one(name, device, batched, rng, monkeypatch):
+    """That is what `benchmarks/convolutions.py` finds faster."""
+    calls, plain = [], networks.vmap
+    monkeypatch.setattr(networks, "vmap", lambda function: calls.append(function) or plain(function))
+    make, shape = NETWORKS[name]
+    flat = FlatModule(make())
+    w, inputs = torch.randn(2, flat.dim, generator=rng), torch.randn(4, *shape, generator=rng)
+    assert flat(w.to(device), inputs.to(device)).shape == (2, 4, 3)
+    assert bool(calls) is batched
 
 
 def test_networks_do_not_share_gradients(rng):

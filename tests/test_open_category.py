@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import data
+from gpvi_lib import checkpoints, data, records
+from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import open_category as oc
 from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.fit import Training
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.paths import repository
 from gpvi_lib.samplers import Generator, MeanField, Particles
@@ -216,8 +218,6 @@ run_with_checkpoints(sys.argv[2], Path(sys.argv[3]))
 
 def run_with_checkpoints(method, checkpoint):
     """Thirty steps on the digits, with a checkpoint after each."""
-    from gpvi_lib import checkpoints
-
     checkpoints.Schedule.due = lambda self: self.path is not None
     config = oc.digits_config(method, "smoke") | {"steps": 30, "history_every": 10}
     return oc.run(config, method, RunContext(torch.device("cpu"), 0, checkpoint, "test", progress=False))
@@ -225,8 +225,6 @@ def run_with_checkpoints(method, checkpoint):
 
 @pytest.mark.parametrize("method", ["gpvi", "gpvi_exact_density", "amortized_ksd"])
 def test_a_killed_run_goes_on_to_the_same_result(method, tmp_path, monkeypatch):
-    from gpvi_lib import checkpoints
-
     monkeypatch.setattr(checkpoints.Schedule, "due", checkpoints.Schedule.due)  # undone after the test
     checkpoint = tmp_path / "run.pt"
     command = [sys.executable, "-c", VICTIM, os.path.dirname(__file__), method, str(checkpoint)]
@@ -234,12 +232,35 @@ def test_a_killed_run_goes_on_to_the_same_result(method, tmp_path, monkeypatch):
         while (not checkpoint.exists() or step_of(checkpoint) < 7) and victim.poll() is None:
             time.sleep(0.01)
         victim.send_signal(signal.SIGKILL)
-    assert victim.returncode == -signal.SIGKILL and 7 <= step_of(checkpoint) < 30
-    resumed, whole = run_with_checkpoints(method, checkpoint), run_with_checkpoints(method, None)
+    left = 30 - step_of(checkpoint)
+    assert victim.returncode == -signal.SIGKILL and 0 < left <= 23
+    steps, plain = [], Training.advance
+    monkeypatch.setattr(Training, "advance", lambda self: steps.append(self.step) or plain(self))
+    resumed = run_with_checkpoints(method, checkpoint)
+    assert len(steps) == left  # it went on, and did not begin anew
+    whole = run_with_checkpoints(method, None)
     assert resumed.metrics == whole.metrics
     assert resumed.arrays.keys() == whole.arrays.keys()
     for name, value in whole.arrays.items():
         assert torch.equal(resumed.arrays[name], value), name
+
+
+def test_a_budget_ends_a_sweep_inside_a_run_and_the_next_one_goes_on_from_there(tmp_path, monkeypatch):
+    for name in ("RESULTS", "BUILD"):
+        monkeypatch.setenv(f"GPVI_{name}", str(tmp_path / name.lower()))
+    steps, plain, clock = [], Training.advance, time.time
+    monkeypatch.setattr(Training, "advance", lambda self: steps.append(self.step) or plain(self))
+    # An hour passes with the fiftieth step.
+    monkeypatch.setattr(checkpoints.time, "time", lambda: clock() + (3_600 if len(steps) >= 50 else 0))
+    sweep = {"methods": ["svgd", "deep_ensemble"], "seeds": [0], "progress": False}
+    with pytest.raises(OutOfTime, match="time is up with 2 of 2 runs to do"):
+        records.sweep(oc.DIGITS, "quick", budget=1_800, **sweep)
+    assert steps == list(range(50)) and not list((tmp_path / "results").rglob("*.json"))
+    first, _ = records.sweep(oc.DIGITS, "quick", budget=1_800, **sweep)
+    assert steps[50:650] == [*range(50, 600), *range(50)]  # the rest of the first run, then the second from its start
+    for name in ("RESULTS", "BUILD"):
+        monkeypatch.setenv(f"GPVI_{name}", str(tmp_path / "whole"))
+    assert first.metrics == records.run_or_load(oc.DIGITS, "svgd", 0, "quick", progress=False).metrics
 
 
 def step_of(checkpoint: Path) -> int:
