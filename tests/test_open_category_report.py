@@ -221,6 +221,14 @@ def test_figures_show_every_method_that_ran(runs):
     assert below == [f"{worst}: below, ends at {ends[worst]:.2f}"]
     assert cut[0].get_ylim()[0] <= between < curves[0].get_ylim()[1] and cut[0].get_ylim()[0] > curves[0].get_ylim()[0]
     assert len(report.outliers(runs, ["svgd"]).axes) == 16
+    first, *printed = report.heading(runs, epoch=2).axes
+    assert len(first.lines) == 3  # without a published number
+    for ax, number in zip(printed, (0.988, 0.001), strict=True):
+        *ours, dashed = ax.lines
+        assert dashed.get_ydata()[0] == number and len(ours) == 3
+    svgd = runs.arrays["svgd"][0]
+    np.testing.assert_allclose(first.lines[0].get_ydata(), svgd["history_accuracy_percent"][1:])
+    np.testing.assert_allclose(first.lines[0].get_xdata(), svgd["history_step"][1:] / 2)
     halved = report.training_curves(runs, epoch=2).axes
     for ax, other in zip(curves, halved, strict=True):
         assert other.get_xlabel() == "epoch" and ax.get_xlabel() == "step"
