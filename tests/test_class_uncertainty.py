@@ -13,7 +13,14 @@ from gpvi_lib.experiments import class_reference, class_uncertainty, get_experim
 from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.experiments.build import build_sampler
 from gpvi_lib.networks import FlatModule, mlp
-from gpvi_lib.targets import ClassificationPosterior, MLPClassificationPosterior, NormalPrior, check_finite, score
+from gpvi_lib.targets import (
+    ClassificationPosterior,
+    MLPClassificationPosterior,
+    NormalPrior,
+    ScaleMixturePrior,
+    check_finite,
+    score,
+)
 
 F64 = torch.float64
 FOUR = class_uncertainty.config(4, "svgd", "smoke")
@@ -262,6 +269,38 @@ def test_reference_chains_are_diagnosed_and_kept(method):
     assert found.arrays["draws"].ndim == 3
     _, target = class_reference.posterior(config["problem"])
     assert found.arrays["draws"].shape[-1] == target.dim
+
+
+@pytest.mark.parametrize("method", class_uncertainty.PRINTED)
+def test_the_printed_setting_is_table_8(method):
+    config = class_uncertainty.config(4, method, "paper")
+    if method == "hmc":
+        return
+    assert (config["lr"], config["final_lr"], config["batch_size"]) == (1e-3, None, None)  # 100 data, batches of 100
+    sampler, objective = config["sampler"], config["objective"]
+    if sampler["kind"] == "generator":
+        assert (sampler["noise_dim"], sampler["hidden"]) == (64, [64, 64])
+        assert sampler["noise_scale"] == (1.0 if method.startswith("gpvi") else None)
+    if sampler["kind"] == "particles":
+        assert sampler["num"] == 100
+    assert objective.get("num_samples", 100) == (32 if method == "gpvi" else 100)
+    assert config["mixture_prior"] is (method == "mf_vi")
+    target = class_uncertainty.class_reference.posterior(config["problem"], "cpu")[1]
+    assert target.network.dim == 2 * 10 + 10 + 10 * 10 + 10 + 10 * 4 + 4
+
+
+def test_mean_field_is_trained_with_the_mixture_prior_and_judged_without(results, monkeypatch):
+    """The prior that training sees; an experiment that ignored it would train on the same density as all others."""
+    seen, plain = {}, class_uncertainty.train
+
+    def spy(sampler, target, *rest):
+        seen[method] = target.prior
+        return plain(sampler, target, *rest)
+
+    monkeypatch.setattr(class_uncertainty, "train", spy)
+    for method in ("mf_vi", "svgd"):
+        class_uncertainty.run(class_uncertainty.config(4, method, "smoke"), method, context())
+    assert isinstance(seen["mf_vi"], ScaleMixturePrior) and seen["svgd"] == NormalPrior(1.0)
 
 
 def test_the_figures_methods_are_all_there():

@@ -183,7 +183,13 @@ def test_the_printed_setting_is_table_6():
         flow = experiment.config("flow", "paper")
         assert (flow["sampler"]["depth"], flow["optimizer"], flow["weight_decay"]) == (32, "rmsprop", 1e-3)
         assert flow["sampler"]["base_stdev"] in (1.0, 2.0, 6.0) and flow["objective"]["num_samples"] == 100
-        assert experiment.config("amortized_svgd", "paper")["objective"]["num_samples"] == 100
+        assert (flow["lr"], config["objective"]["num_samples"]) == (1e-4, 10)  # the table has batches of 100
+        svgd, exact = (experiment.config(method, "paper") for method in ("amortized_svgd", "gpvi_exact_jac"))
+        for other in (svgd, exact):
+            assert other["objective"]["num_samples"] == 100
+            assert (other["lr"], other["final_lr"], other["optimizer"]) == (1e-4, None, "adam")
+        assert svgd["sampler"] == exact["sampler"]
+        assert {key for key in svgd["sampler"] if svgd["sampler"][key] != config["sampler"][key]} <= {"input_stdev"}
         assert experiment.scores[0].item == f"gpvi/figure{figure}"
 
 

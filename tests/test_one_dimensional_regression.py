@@ -204,6 +204,25 @@ def test_the_elbo_of_a_narrow_mean_field_is_its_entropy_plus_the_log_density_at_
     assert experiment.density_scores(Particles(normal(3, target.dim)), target, 200) == {}
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("folded", [False, True])
+def test_the_elbo_of_a_generator_is_that_of_its_density(rng, folded):
+    """The same numbers by another way: `rsample_with_log_prob`, which `test_samplers.py` holds against autograd."""
+    target = experiment.posterior()
+    # With λ = 2 the identity outweighs the first g; with 1e-3 the sign of the determinant is that of a random matrix's.
+    scale = torch.full((target.dim,), 1e-3 if folded else 2.0, dtype=torch.float64)
+    sampler = Generator(target.dim, 4, (8,), noise_scale=scale, train_noise_scale=True, rng=rng, dtype=torch.float64)
+    found = experiment.density_scores(sampler, target, 50)
+    same = torch.Generator().manual_seed(experiment.EVALUATION_SEED)
+    x, log_q = sampler.rsample_with_log_prob(50, same)
+    elbo = target.log_prob(x) - log_q
+    assert found["elbo"] == pytest.approx(float(elbo.mean()), rel=1e-9)
+    assert found["elbo_se"] == pytest.approx(float(elbo.std()) / 50**0.5, rel=1e-9)
+    signs = torch.linalg.det(sampler.linearize(sampler.noise(50, same.manual_seed(experiment.EVALUATION_SEED))).head())
+    assert found["negative_share"] == float((signs < 0).double().mean())
+    assert (0 < found["negative_share"]) is folded
+
+
 def test_the_share_of_the_noise_is_all_or_nothing_at_the_extremes(rng):
     target = experiment.posterior()
 
