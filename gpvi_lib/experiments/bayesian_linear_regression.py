@@ -181,7 +181,10 @@ def deviations(method: str, profile: str) -> str:
         }.get(method, ours)
     if profile != "paper":
         return f"{profile} size: {STEPS[profile]} steps, learning rate 3e-2 decaying"
-    return "4 chains thinned to 100 draws (their number is not printed)" if method == "hmc" else ""
+    return {
+        "hmc": "4 chains thinned to 100 draws (their number is not printed)",
+        "mf_vi": "prior N(0, I) of section 4.2, not the mixture of Table 7",
+    }.get(method, "")
 
 
 EXPERIMENT = Experiment(

@@ -371,7 +371,7 @@ def deviations(method: str, profile: str) -> str:
     ours = {
         "gpvi": f"; {HELPER_SAMPLES} samples a step",
         "mf_vi": "",
-        "gpvi_best": "; exact block inverse, 64 samples a step, one trained λ per weight",
+        "gpvi_best": "; exact block inverse, 64 samples a step, one trained λ per weight; ELBO claimed",
         "gpvi_exact_density": "; ELBO with the exact density, 32 samples a step, one trained λ per weight",
         "mf_vi_best": "; 32 samples a step",
     }.get(method, "")

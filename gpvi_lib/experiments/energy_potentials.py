@@ -298,9 +298,9 @@ def deviations(method: str, profile: str) -> str:
         return f"{profile} size: {SMALL_STEPS[profile]} steps, small networks, learning rate 1e-3 or more, decaying"
     spec = SPECS[method]
     found = f"{spec['steps']:,} steps instead of 200,000"
-    if method == "gpvi":
-        found += f", {HELPER_SAMPLES} samples a step instead of {SAMPLES}"
     return found + {
+        "gpvi": f", {HELPER_SAMPLES} samples a step instead of {SAMPLES}, no λ, input noise 2",
+        "gpvi_exact_jac": ", no λ",
         "gpvi_best": "; exact inverse, tanh, widths 64 and 64, λ = 1, learning rate 3e-3 decaying to 1e-5",
         "gpvi_exact_density": "; oriented ELBO, tanh, λ = 1, input noise 2, learning rate 3e-3 decaying to 1e-5",
         "flow_best": "; Adam, learning rate 1e-2 decaying to 1e-5, no weight decay, base stdev 2",
@@ -320,6 +320,7 @@ def _experiment(potential: str) -> Experiment:
         scores=(
             Score(item=item, metric="sliced_wasserstein", better="lower", key="sliced_wasserstein"),
             Score(item=item, metric="kl", better="lower", key="kl"),
+            Score(item=item, metric="ksd", better="lower", key="ksd"),
         ),
         deviations=deviations,
         rows={method: (method.removesuffix("_best"), "best") for method in BEST},

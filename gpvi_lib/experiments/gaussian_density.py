@@ -224,7 +224,7 @@ def deviations(method: str, profile: str) -> str:
     """What differs from the paper, which prints neither steps, learning rate, batch nor width for these tables."""
     if profile != "paper":
         return f"{profile} size: {STEPS[profile]} steps, learning rate 3e-2 decaying"
-    unprinted = "steps, learning rate, batch and width are not printed: 10,000 steps, the rest from Table 7"
+    unprinted = "linear maps; 10,000 steps, learning rate, batch and helper of Table 7: not printed for this table"
     if method not in BEST:
         return unprinted
     ours = "10,000 steps, learning rate 1e-2 decaying to 1e-5"

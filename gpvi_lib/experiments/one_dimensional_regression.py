@@ -583,6 +583,7 @@ def deviations(method: str, profile: str) -> str:
     if method in BEST:
         parts.append(f"learning rate {BEST[method]['lr']:g} decaying to {BEST[method]['final_lr']:g}")
         parts.append("" if method == "mf_vi_best" else "one trained λ per weight")
+        parts.append("the map folds, so its ELBO is only claimed" if method == "gpvi_best" else "")
     if method == "gpvi":
         parts.append(f"helper of width {HELPER['width']}, 32 samples a step")
     return "; ".join(part for part in parts if part)
