@@ -11,7 +11,7 @@ from gpvi_lib.errors import NotebookError
 
 # Number of the notebook -> (file of gpvi_lib, what it says, what would be wrong).
 MUTATIONS = {
-    "00": ("inverse.py", "linearization.dense().mT, rhs.mT", "linearization.dense(), rhs.mT"),
+    "00": ("inverse.py", "linearization.dense(), rhs, left", "linearization.dense().mT, rhs, left"),
     "01": ("objectives.py", "z[:n], z[n:], rng)", "z[:n], z[:n], rng)"),
     "02": ("samplers.py", "else a + torch.diag(self.noise_scale[:k])", "else a - torch.diag(self.noise_scale[:k])"),
     "03": ("inverse.py", "right = right - linearization", "right = right + linearization"),
