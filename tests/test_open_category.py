@@ -69,7 +69,7 @@ def test_with_all_classes_known_there_is_an_accuracy_and_nothing_to_detect(fake_
 
 
 @pytest.mark.parametrize(
-    ("dataset", "known", "steps"), [("mnist", 6, 3 * 720), ("mnist", 10, 3_600), ("cifar10", 6, 1_200)]
+    ("dataset", "known", "steps"), [("mnist", 6, 3 * 720), ("mnist", 10, 3_600), ("cifar10", 6, 1_800)]
 )
 def test_an_epoch_is_the_training_images_over_the_batch(dataset, known, steps):
     config = oc.image_config(dataset, range(known), "short", "gpvi", "paper")

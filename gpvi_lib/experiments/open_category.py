@@ -74,7 +74,7 @@ SIZES: dict[str, dict] = {
         "helper": 512,
         "prior_scale": 1.0,
         "epoch": {6: 600, 10: 1_000},
-        "epochs": {"short": 2, "published": 200},
+        "epochs": {"short": 3, "published": 200},
         "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-4, **AS_PRINTED},
         "noise_scale_lr": 1e-3,
         "more": {"samples": [10, 100], "images": 1_000},
