@@ -522,9 +522,10 @@ def training_curves(
     return fig
 
 
-def heading(runs: Runs, epoch: int) -> Figure:
-    """Accuracy, AUROC and ECE against the epoch, of ``epoch`` steps, without the start: where training is heading.
+def heading(runs: Runs, epoch: int | None = None) -> Figure:
+    """Accuracy, AUROC and ECE during training, without the start: where it is heading.
 
+    With ``epoch``, its number of steps, time is in epochs.
     The paper's AUROC and ECE of GPVI, at the end of its own training, are dashed lines.
     """
     panels = {"accuracy_percent": "accuracy (%)", "auroc": "AUROC (variance)", "ece": "ECE"}
@@ -533,11 +534,12 @@ def heading(runs: Runs, epoch: int) -> Figure:
         for name, arrays in runs.arrays.items():
             step, curves = arrays[0]["history_step"][1:], np.stack([a[f"history_{key}"][1:] for a in arrays])
             width = 2.5 if name.startswith("gpvi") else 1.2
-            ax.plot(step / epoch, curves.mean(0), "o-", ms=3, lw=width, color=METHOD_COLOURS[name], label=LABELS[name])
-            ax.fill_between(step / epoch, curves.min(0), curves.max(0), color=METHOD_COLOURS[name], alpha=0.2, lw=0)
+            at, colour = step / (epoch or 1), METHOD_COLOURS[name]
+            ax.plot(at, curves.mean(0), "o-", ms=3, lw=width, color=colour, label=LABELS[name])
+            ax.fill_between(at, curves.min(0), curves.max(0), color=colour, alpha=0.2, lw=0)
         if printed := published(runs.item).get(("gpvi", key)):
             ax.axhline(printed.mean, color="0.4", ls="--", lw=1, label="GPVI in the paper, at its end")
-        ax.set(title=title, xlabel="epoch", xlim=(0, None))
+        ax.set(title=title, xlabel="epoch" if epoch else "step", xlim=(0, None))
     fig.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return fig
 
