@@ -54,7 +54,11 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "energy-full-length",
         ),
     ),
-    ("Table 2, section 4.2", "notebooks/13-bayesian-linear-regression", ("bayesian-linear-regression",)),
+    (
+        "Table 2, section 4.2",
+        "notebooks/13-bayesian-linear-regression",
+        ("bayesian-linear-regression", "bayesian-linear-regression-settings"),
+    ),
     (
         "Figures 2, 8 and 9, section 4.3, D.2",
         "notebooks/14-classification",

@@ -28,7 +28,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         *gaussian_density.EXPERIMENTS,
         gaussian_density.CONTROL,
         gaussian_density.VARIANT,
-        bayesian_linear_regression.EXPERIMENT,
+        *bayesian_linear_regression.EXPERIMENTS,
         nuts_reference.EXPERIMENT,
         *classification.EXPERIMENTS,
         class_reference.EXPERIMENT,

@@ -50,6 +50,17 @@ def with_change(config: dict, change: dict) -> dict:
     return config | parts
 
 
+def changed(config: dict, change: dict, inside: str = "") -> dict[str, object]:
+    """The values that ``change`` changes in ``config``, each under its dotted path, as ``objective.num_samples``."""
+    found: dict[str, object] = {}
+    for key, value in change.items():
+        if isinstance(value, dict):
+            found |= changed(config[key], value, f"{inside}{key}.")
+        elif value != config.get(key):
+            found[inside + key] = value
+    return found
+
+
 def build_objective(spec: dict) -> Objective:
     """The objective of a specification; ``direction`` and ``inverse`` are specifications themselves.
 
