@@ -52,6 +52,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "energy-sin-split",
             "energy-controls",
             "energy-full-length",
+            "energy-settings",
         ),
     ),
     (

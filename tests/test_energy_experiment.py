@@ -164,6 +164,30 @@ def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
     assert long["steps"] == 200_000 and energy.FULL.seeds("paper") == (0,)
 
 
+@pytest.mark.parametrize("method", energy.SETTINGS)
+def test_candidates_change_one_thing_and_start_where_no_row_does(method):
+    potential, row, change = energy.SETTINGS[method]
+    found = energy.SETTING.config(method, "paper")
+    base = get_experiment(f"energy-{potential.replace('_', '-')}").config(row, "paper")
+    moved = {key for key in found if found[key] != base[key]} - {"history_every"}
+    assert moved <= set(change) and len(set(change) - {"steps"}) <= 1
+    assert found["sampler"] == base["sampler"] | change.get("sampler", {})
+    assert not set(energy.SETTING.seeds("paper")) & set(energy.seeds("paper"))
+
+
+def test_our_settings_and_every_printed_noise_are_among_the_candidates():
+    for row in energy.BEST:
+        ours = get_experiment("energy-sinusoid").config(row, "paper")
+        assert energy.SETTING.config(f"{row}_ours", "paper") == ours
+    for potential in energy.FIGURES:
+        for row, (kind, _) in energy.TRIED.items():
+            key = "base_stdev" if kind == "flow" else "input_stdev"
+            tried = [
+                energy.SETTING.config(f"{potential}_{row}_stdev_{s:g}", "paper")["sampler"][key] for s in (1, 2, 6)
+            ]
+            assert tried == [1, 2, 6] and energy.STDEV[potential][kind] in tried
+
+
 # Cells
 
 
