@@ -564,3 +564,19 @@ def test_registered_experiments_keep_the_contract(name):
             assert config == records.canonical_json(again.config(method, profile))
             assert config == records.canonical_json(json.loads(config))
             assert isinstance(experiment.deviations(method, profile), str)
+
+
+NAMED = {
+    "lr": r"learning rate ([\d.e-]+) decaying",
+    "final_lr": r"decaying to ([\d.e-]+)",
+    "steps": r"([\d,]+) (?:of [\d,]+ )?steps",
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
+def test_deviations_name_the_steps_and_the_rates_of_the_configuration(name):
+    experiment = EXPERIMENTS[name]
+    for method in experiment.methods:
+        config, said = experiment.config(method, "paper"), experiment.deviations(method, "paper")
+        for key, pattern in NAMED.items():
+            assert {float(number.replace(",", "")) for number in re.findall(pattern, said)} <= {config.get(key)}, said

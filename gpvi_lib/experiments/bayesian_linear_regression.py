@@ -211,7 +211,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 def deviations(method: str, profile: str) -> str:
     """What differs from the paper."""
     if method in BEST and profile == "paper":
-        ours = "15,000 steps, learning rate 1e-2 decaying to 1e-5"
+        rate = BEST[method].get("lr", 0)
+        ours = f"{DECAY['steps']:,} steps, learning rate {rate:g} decaying to {DECAY['final_lr']:g}"
         return {
             "gpvi_best": f"{ours}; helper of width 32 with learning rate 1e-3, 50 samples a step",
             "mf_vi_best": f"{ours}; flat prior",
