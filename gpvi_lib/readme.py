@@ -36,6 +36,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "notebooks/10-one-dimensional-regression",
         (
             "one-dimensional-regression",
+            "one-dimensional-regression-full-length",
             "one-dimensional-regression-reference",
             "one-dimensional-regression-controls",
             "one-dimensional-regression-settings",

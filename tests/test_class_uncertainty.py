@@ -209,8 +209,8 @@ def test_the_kernel_on_the_head_changes_the_direction_alone(results, classes):
 
 @pytest.mark.parametrize("method", class_uncertainty.FULL_LENGTH)
 def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
-    long = class_uncertainty.FULL.config(method, "paper")
-    short = class_uncertainty.config(*class_uncertainty.FULL_LENGTH[method], "paper")
+    long = class_uncertainty.FULL.config(f"{method}_4", "paper")
+    short = class_uncertainty.config(4, method, "paper")
     assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
     assert long["steps"] == 500_000 and class_uncertainty.FULL.seeds("paper") == (0,)
 

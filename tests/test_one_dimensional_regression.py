@@ -260,6 +260,16 @@ def test_configurations_hold_all_that_decides():
     assert published.items() <= one.config("hmc", "paper").items()
 
 
+def test_every_cut_row_has_a_run_of_full_length_that_differs_in_its_steps_alone():
+    one = get_experiment("one-dimensional-regression")
+    printed = [m for m in one.methods if m in experiment.PRINTED and "steps" in one.config(m, "paper")]
+    assert {m for m in printed if one.config(m, "paper")["steps"] < 50_000} == set(experiment.FULL.methods)
+    for method in experiment.FULL.methods:
+        long, short = (found.config(method, "paper") for found in (experiment.FULL, one))
+        assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
+        assert long["steps"] == 50_000
+
+
 @pytest.mark.parametrize("method", experiment.SETTINGS)
 def test_candidates_change_one_thing_and_never_see_the_data_of_the_figure(method):
     row, change = experiment.SETTINGS[method]

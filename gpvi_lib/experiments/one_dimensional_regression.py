@@ -579,7 +579,7 @@ def deviations(method: str, profile: str) -> str:
     if method == "hmc_best":
         return "8 chains on the hidden layer, the output layer integrated out; step size 0.002, 200 leapfrog steps"
     steps = STEPS.get(method, SIZES["paper"]["steps"])
-    parts = [] if steps == 50_000 else [f"{steps:,} of 50,000 steps"]
+    parts = [] if steps == ALL_STEPS else [f"{steps:,} of {ALL_STEPS:,} steps"]
     if method in BEST:
         parts.append(f"learning rate {BEST[method]['lr']:g} decaying to {BEST[method]['final_lr']:g}")
         parts.append("" if method == "mf_vi_best" else "one trained λ per weight")
@@ -609,6 +609,30 @@ REGRESSION = Experiment(
     scores=tuple(Score(item="gpvi/figure1", metric=metric, better=better, key=metric) for metric, better in SCORED),
     deviations=deviations,
     rows={method: (method.removesuffix("_best"), "best") for method in (*BEST, "reference_draws")},
+)
+
+# ---------------------------------------------------------------- all steps
+
+ALL_STEPS = 50_000
+FULL_LENGTH = ("gpvi", "gpvi_exact_jac", "amortized_gfsf", "ksd")
+"""The printed rows that were cut."""
+
+
+def full_length_config(method: str, profile: str) -> dict:
+    """The configuration of a row, at ``paper`` with the printed number of steps."""
+    chosen = config(method, profile)
+    if profile == "paper":
+        chosen |= {"steps": ALL_STEPS, "history_every": ALL_STEPS // SIZES[profile]["evaluations"]}
+    return chosen
+
+
+FULL = Experiment(
+    name="one-dimensional-regression-full-length",
+    title="The cut rows of Figure 1 with all 50,000 steps, one seed",
+    methods=FULL_LENGTH,
+    config=full_length_config,
+    seeds=one_seed,
+    run=run,
 )
 
 # ---------------------------------------------------------------- controls
@@ -695,4 +719,4 @@ SETTING = Experiment(
     seeds=one_seed,
     run=run,
 )
-EXPERIMENTS = (REFERENCE, REGRESSION, CONTROL, SETTING)
+EXPERIMENTS = (REFERENCE, REGRESSION, FULL, CONTROL, SETTING)
