@@ -212,7 +212,8 @@ def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
     long = class_uncertainty.FULL.config(f"{method}_4", "paper")
     short = class_uncertainty.config(4, method, "paper")
     assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
-    assert long["steps"] == 500_000 and class_uncertainty.FULL.seeds("paper") == (0,)
+    assert short["steps"] < long["steps"] <= 500_000 and long["steps"] % long["history_every"] == 0
+    assert long["history_every"] == 25_000 and class_uncertainty.FULL.seeds("paper") == (0,)
 
 
 @pytest.mark.parametrize("method", class_uncertainty.SETTINGS)
