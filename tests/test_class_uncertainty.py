@@ -209,8 +209,9 @@ def test_the_kernel_on_the_head_changes_the_direction_alone(results, classes):
 
 @pytest.mark.parametrize("method", class_uncertainty.FULL_LENGTH)
 def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
-    long = class_uncertainty.FULL.config(f"{method}_4", "paper")
-    short = class_uncertainty.config(4, method, "paper")
+    long = class_uncertainty.FULL.config(method, "paper")
+    row, classes = method.rsplit("_", 1)
+    short = class_uncertainty.config(int(classes), row, "paper")
     assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
     assert short["steps"] < long["steps"] <= 500_000 and long["steps"] % long["history_every"] == 0
     assert long["history_every"] == 25_000 and class_uncertainty.FULL.seeds("paper") == (0,)
