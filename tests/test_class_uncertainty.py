@@ -214,7 +214,7 @@ def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
     short = class_uncertainty.config(int(classes), row, "paper")
     assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
     assert short["steps"] < long["steps"] <= 500_000 and long["steps"] % long["history_every"] == 0
-    assert long["history_every"] == 25_000 and class_uncertainty.FULL.seeds("paper") == (0,)
+    assert long["steps"] / long["history_every"] in (15, 20) and class_uncertainty.FULL.seeds("paper") == (0,)
 
 
 @pytest.mark.parametrize("method", class_uncertainty.SETTINGS)

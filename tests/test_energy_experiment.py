@@ -225,6 +225,9 @@ def test_rows_of_the_scoreboard():
     assert experiment.row("gpvi_exact_density", score) == ("gpvi_exact_density", "best")
     for method in experiment.methods:
         assert "steps" in experiment.deviations(method, "paper")
+        assert "confined" in experiment.deviations(method, "paper")
+        assert "confined" not in get_experiment("energy-twin-moons").deviations(method, "paper")
+    assert "input noise 6" in get_experiment("energy-twin-moons").deviations("amortized_svgd", "paper")
 
 
 @pytest.mark.parametrize("method", energy.SPECS)

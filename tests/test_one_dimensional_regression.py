@@ -254,8 +254,9 @@ def test_configurations_hold_all_that_decides():
             assert found["reference"] == experiment.reference_config("nuts", profile)
     for method in ("svgd", "gfsf", "amortized_svgd"):
         assert one.config(method, "paper")["steps"] == 50_000
-        assert one.deviations(method, "paper") == ""
-    assert one.deviations("ksd", "paper") == "10,000 of 50,000 steps"
+        assert one.deviations(method, "paper") == "our network (50 hidden units) and prior"
+    assert one.deviations("ksd", "paper").startswith("10,000 of 50,000 steps; our")
+    assert "32 samples a step; learning rate" in one.deviations("gpvi_exact_density", "paper")
     published = {"step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000}
     assert published.items() <= one.config("hmc", "paper").items()
 

@@ -336,18 +336,21 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     return Outcome(metrics, arrays, result.seconds)
 
 
-def deviations(method: str, profile: str) -> str:
+def deviations(potential: str, method: str, profile: str) -> str:
     """What differs from the paper, which prints 200,000 steps of 100 samples and a learning rate of 1e-4 for all."""
     if profile != "paper":
         return f"{profile} size: {SMALL_STEPS[profile]} steps, small networks, learning rate 1e-3 or more, decaying"
     spec = SPECS[method]
-    found = f"{spec['steps']:,} steps instead of 200,000"
+    chosen = config(potential, SPECS, method, profile)["sampler"]
+    noise = chosen["base_stdev" if chosen["kind"] == "flow" else "input_stdev"]
+    found = f"{spec['steps']:,} steps instead of 200,000, input noise {noise:g}"
+    found += "" if potential == "twin_moons" else ", target confined along x1"
     return found + {
-        "gpvi": f", {HELPER_SAMPLES} samples a step instead of {SAMPLES}, no λ, input noise {HELPER_STDEV:g}",
+        "gpvi": f", {HELPER_SAMPLES} samples a step instead of {SAMPLES}, no λ",
         "gpvi_exact_jac": ", no λ",
         "gpvi_best": "; exact inverse, tanh, widths 64 and 64, λ = 1, learning rate 3e-3 decaying to 1e-5",
-        "gpvi_exact_density": "; oriented ELBO, tanh, λ = 1, input noise 2, learning rate 3e-3 decaying to 1e-5",
-        "flow_best": "; Adam, learning rate 3e-2 decaying to 1e-5, no weight decay, base stdev 2",
+        "gpvi_exact_density": "; oriented ELBO, tanh, λ = 1, learning rate 3e-3 decaying to 1e-5",
+        "flow_best": "; Adam, learning rate 3e-2 decaying to 1e-5, no weight decay",
     }.get(method, "")
 
 
@@ -366,7 +369,7 @@ def _experiment(potential: str) -> Experiment:
             Score(item=item, metric="kl", better="lower", key="kl"),
             Score(item=item, metric="ksd", better="lower", key="ksd"),
         ),
-        deviations=deviations,
+        deviations=partial(deviations, potential),
         rows={method: (method.removesuffix("_best"), "best") for method in BEST},
     )
 

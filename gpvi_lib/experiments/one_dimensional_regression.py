@@ -569,18 +569,27 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 
 
 def deviations(method: str, profile: str) -> str:
-    """What differs from the paper, which prints for this task 50,000 iterations, 100 samples and the generator."""
+    """What differs from the paper, which prints for this task 50,000 iterations, 100 samples and the generator.
+
+    It prints neither network nor prior.
+    """
     if method == "reference_draws":
         return "no method of the paper: 100 draws of the NUTS reference"
     if profile != "paper":
         return f"{profile} size"
+    ours = f"our network ({HIDDEN} hidden units) and prior"
     if method == "hmc":
-        return "settings printed for other tasks, 4 chains"
+        return f"settings printed for other tasks, 4 chains; {ours}"
     if method == "hmc_best":
-        return "8 chains on the hidden layer, the output layer integrated out; step size 0.002, 200 leapfrog steps"
+        inner = "8 chains on the hidden layer, the output layer integrated out"
+        return f"{inner}; step size 0.002, 200 leapfrog steps; {ours}"
     steps = STEPS.get(method, SIZES["paper"]["steps"])
     parts = [] if steps == ALL_STEPS else [f"{steps:,} of {ALL_STEPS:,} steps"]
+    parts.append(ours)
     if method in BEST:
+        samples, inverse = (SPECS[method]["objective"].get(key) for key in ("num_samples", "inverse"))
+        parts.append("exact inverse" if inverse else "")
+        parts.append(f"{samples} samples a step")
         parts.append(f"learning rate {BEST[method]['lr']:g} decaying to {BEST[method]['final_lr']:g}")
         parts.append("" if method == "mf_vi_best" else "one trained λ per weight")
         parts.append("the map folds, so its ELBO is only claimed" if method == "gpvi_best" else "")
