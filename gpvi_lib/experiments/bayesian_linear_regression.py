@@ -215,14 +215,14 @@ def deviations(method: str, profile: str) -> str:
         ours = f"{DECAY['steps']:,} steps, learning rate {rate:g} decaying to {DECAY['final_lr']:g}"
         return {
             "gpvi_best": f"{ours}; helper of width 32 with learning rate 1e-3, 50 samples a step",
-            "mf_vi_best": f"{ours}; flat prior",
+            "mf_vi_best": f"{ours}; flat prior; covariance in closed form, not of samples",
             "hmc_best": "4 chains, step size 0.04, 4 leapfrog steps, 80,000 draws",
         }.get(method, ours)
     if profile != "paper":
         return f"{profile} size: {STEPS[profile]} steps, learning rate 3e-2 decaying"
     return {
         "hmc": "4 chains thinned to 100 draws (their number is not printed)",
-        "mf_vi": "prior N(0, I) of section 4.2, not the mixture of Table 7",
+        "mf_vi": "prior N(0, I) of section 4.2, not the mixture of Table 7; covariance in closed form, not of samples",
     }.get(method, "")
 
 

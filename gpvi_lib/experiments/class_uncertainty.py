@@ -106,8 +106,9 @@ CONTROLS = {
 # With the exact inverse and four classes it was stopped when it had come apart.
 ALL_STEPS, MORE_STEPS = 500_000, 100_000
 LONGER = dict.fromkeys(("svgd", "amortized_svgd", "gpvi_exact_jac"), ALL_STEPS)
+LONGER |= dict.fromkeys(("gfsf", "amortized_gfsf", "mf_vi", "deep_ensemble"), MORE_STEPS)
 FULL_LENGTH = {f"{row}_{classes}": (classes, row, steps) for classes in (4, 2) for row, steps in LONGER.items()}
-FULL_LENGTH["gpvi_exact_jac_4"] = (4, "gpvi_exact_jac", 375_000)
+FULL_LENGTH |= {"ksd_4": (4, "ksd", MORE_STEPS), "gpvi_exact_jac_4": (4, "gpvi_exact_jac", 375_000)}
 """Name -> number of classes, row, and number of steps."""
 HEAD = {"objective": {"kernel_space": "head"}}
 """A kernel on ``z_{:k}`` alone."""

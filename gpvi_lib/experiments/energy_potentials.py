@@ -88,14 +88,14 @@ CONTROLS = {
     "exact_jac_narrow": PRINTED["gpvi_exact_jac"] | {"sampler": GENERATOR | {"input_stdev": 1.0}},
 }
 # Not rows either, but the printed number of steps, once for each potential: what ends are the cut rows heading for? Of
-# GPVI with the exact Jacobian the control that has not folded after 5,000 steps, and on the sinusoid the row as well,
-# and GPVI with the helper.
+# GPVI with the exact Jacobian the control that has not folded after 5,000 steps, and on the sinusoid all printed
+# rows.
 ALL_STEPS = {"steps": 200_000}
 NARROW = CONTROLS["lambda_1_exact_jac_narrow"] | ALL_STEPS
 FULL_LENGTH = {
     **{f"{name}_amortized_svgd": (name, PRINTED["amortized_svgd"] | ALL_STEPS) for name in FIGURES},
     **{f"{name}_lambda_1_exact_jac_narrow": (name, NARROW) for name in FIGURES},
-    **{f"sinusoid_{row}": ("sinusoid", PRINTED[row] | ALL_STEPS) for row in ("gpvi_exact_jac", "gpvi")},
+    **{f"sinusoid_{row}": ("sinusoid", PRINTED[row] | ALL_STEPS) for row in ("gpvi_exact_jac", "gpvi", "flow")},
 }
 # In short runs of seed 100: the check of the noise of the printed rows, and the candidates for our settings, on the
 # sinusoid.
