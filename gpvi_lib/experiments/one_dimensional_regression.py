@@ -264,7 +264,7 @@ class HiddenLayerPosterior:
 SHORTER = {"chains": 2, "warmup": 150, "draws": 300, "kept": 300}
 REFERENCE_SPECS: dict[str, dict] = {
     "nuts": {"prior": "scaled"},
-    "nuts_standard_prior": {"prior": "standard", **SHORTER},
+    "nuts_standard_prior": {"prior": "standard", "max_tree_depth": 9},
     "nuts_other": {"prior": "scaled", "data_seed": 1, **SHORTER},
 }
 REFERENCE_SIZES = {
