@@ -217,6 +217,15 @@ def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
     assert long["steps"] / long["history_every"] in (15, 20) and class_uncertainty.FULL.seeds("paper") == (0,)
 
 
+@pytest.mark.parametrize("method", ["gpvi", "gpvi_exact_jac", "svgd", "mf_vi"])
+def test_what_is_left_over_is_kept_where_a_helper_learns(results, method):
+    config = class_uncertainty.config(2, method, "smoke")
+    arrays = class_uncertainty.run(config, method, context()).arrays
+    assert ("helper_residual" in arrays) == (method == "gpvi")
+    if method == "gpvi":
+        assert arrays["helper_step"][-1] == config["steps"] and bool((arrays["helper_residual"] > 0.1).all())
+
+
 def test_every_trained_row_of_the_paper_has_a_longer_run():
     trained = {row for row, spec in class_uncertainty.PRINTED.items() if "chains" not in spec}
     assert {cell[:2] for cell in class_uncertainty.FULL_LENGTH.values()} == {(c, m) for c in (4, 2) for m in trained}

@@ -360,6 +360,9 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     if scale is not None:
         arrays["scale"] = scale.detach().clone()
     arrays |= {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in result.history[0]}
+    told = [row for row in result.diagnostics if "residual" in row]  # by a helper
+    if told:
+        arrays |= {f"helper_{key}": torch.tensor([row[key] for row in told]) for key in ("step", "residual")}
     return Outcome(metrics, {name: array.cpu().contiguous() for name, array in arrays.items()}, result.seconds)
 
 
