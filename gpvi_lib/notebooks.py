@@ -220,7 +220,8 @@ def run_all(
     failed: dict[str, str] = {}
     threads = max(1, cores() // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _share_cores, (threads,)) as pool:
-        futures = {pool.submit(_timed, action, path): path for path in paths}
+        # The later notebooks are the longer ones: started first, they leave no core without work at the end.
+        futures = {pool.submit(_timed, action, path): path for path in reversed(paths)}
         try:
             for future in as_completed(futures):
                 name = futures[future].name

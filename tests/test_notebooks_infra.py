@@ -148,6 +148,16 @@ def test_all_notebooks_run_side_by_side_even_if_some_fail(books, capfd):
     assert printed(copies / "00-book.ipynb") == printed(copies / "02-book.ipynb") == f"{share}\n"
 
 
+def test_the_later_and_longer_notebooks_start_first(books):
+    made, reported = [make(books, f"0{n}-book") for n in range(3)], []
+    notebooks.run_all(_nothing, made, 1, lambda *told: reported.append(told[0]))
+    assert reported == ["02-book.ipynb", "01-book.ipynb", "00-book.ipynb"]
+
+
+def _nothing(path: Path) -> None:
+    pass
+
+
 def unpicklable_failure(path: Path) -> None:
     raise SystemExit(3)
 
