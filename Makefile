@@ -23,7 +23,7 @@ export GPVI_DATA = $(if $(filter /%,$(firstword $(DATA))),$(DATA),$(CURDIR)/$(DA
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env figures test lint lab book notebooks scoreboard bench lock clean distclean
+.PHONY: help env figures test processors lint lab book notebooks scoreboard bench lock clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,21 @@ figures: env ## run every notebook (PROFILE=quick unless given) and print its sc
 test: lint ## all that CI checks: lint, tests with coverage, committed notebooks against their outputs
 	@"$(PY)" -m pytest tests notebooks --nbval --nbval-current-env \
 	  --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
+
+# Another processor rounds differently, and so does another number of threads: torch without vector instructions;
+# torch, oneDNN, MKL and numpy's OpenBLAS as on one with AVX2 and no more; one thread and two. On a machine that
+# cannot do one of these it is ignored. Figures go to build/, for they differ in their last digits.
+PROCESSORS = "ATEN_CPU_CAPABILITY=default" \
+  "ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell" \
+  "OMP_NUM_THREADS=1 MKL_NUM_THREADS=1" "OMP_NUM_THREADS=2 MKL_NUM_THREADS=2"
+CHECKED ?= notebooks
+
+processors: env ## nightly: the notebooks against their outputs as other processors round (CHECKED=tests: the tests)
+	@failed=; for settings in $(PROCESSORS); do \
+	  echo "gpvi: $(CHECKED) under $$settings"; \
+	  env $$settings GPVI_FIGURES="$(CURDIR)/build/processors" "$(PY)" -m pytest -q $(CHECKED) \
+	    --nbval --nbval-current-env </dev/null || failed="$$failed; $$settings"; \
+	done; [ -z "$$failed" ] || { echo "gpvi: failed under $${failed#; }" >&2; exit 1; }
 
 lint: env ## ruff on the library, the tests and the notebooks; mypy on the library
 	@"$(PY)" -m ruff check . </dev/null

@@ -19,9 +19,10 @@ from tqdm import tqdm
 from gpvi_lib import paths, provenance
 from gpvi_lib.timing import interleaved, ratios
 
-from . import cases, convolutions, floor, peers, products, timing
+from . import cases, convolutions, floor, inverses, peers, products, timing
 
 GROWN = ("amortized_svgd", "gpvi_block", "gpvi_helper")
+SMALL_GROWN = GROWN[:2]
 BASELINE = "amortized_svgd"
 SCORE = "score"
 TOGETHER_BYTES = 12e9
@@ -73,20 +74,53 @@ def _wide(width: int) -> Callable:
     return lambda: cases.mlp([64, width, 64, 6])
 
 
-def growth(device: torch.device, threads: int, repeats: int) -> list[dict]:
-    """ms per step as one of d, k, samples and batch grows, and the exponent of the growth."""
+def _small_sizes() -> dict[str, list[tuple[float, cases.Size]]]:
+    small, bnn = cases.SMALL, cases.BNN
+    return {
+        "samples, d = 20": [(n, replace(small, samples=n)) for n in (25, 50, 100, 200)],
+        "k, d = 20": [(k, replace(small, noise_dim=k)) for k in (2, 5, 10, 20)],
+        "k, d = 184": [(k, replace(bnn, noise_dim=k)) for k in (8, 16, 32, 64)],
+        "d, k = 5": [(d, replace(small, inputs=(d,))) for d in (10, 20, 40, 80, 160)],
+    }
+
+
+def growth(
+    device: torch.device,
+    threads: int,
+    repeats: int,
+    grown: dict[str, list[tuple[float, cases.Size]]],
+    methods: tuple[str, ...],
+) -> list[dict]:
+    """ms per step as one of d, k, samples and batch grows, the ratio at each value, and the exponent of the growth."""
     rows = []
-    for name, sizes in tqdm(_grown_sizes().items(), desc="growth", unit="quantity"):
-        ms: dict[str, list[float]] = {method: [] for method in GROWN}
+    for name, sizes in tqdm(grown.items(), desc="growth", unit="quantity"):
+        ms: dict[str, list[float]] = {method: [] for method in methods}
+        ratio: dict[str, list[float]] = {method: [] for method in methods}
         values = [float(size.target(device).dim) if name == "d" else value for value, size in sizes]
         for _, size in sizes:
-            times = interleaved(_advances(list(GROWN), size, device), repeats=repeats, seconds=0.1, threads=threads)
-            for method in GROWN:
+            calls = _advances(list(methods), size, device)
+            times = interleaved(calls, repeats=repeats, seconds=0.1, threads=threads, too_slow=None)
+            found = ratios(times, BASELINE)
+            for method in methods:
                 ms[method].append(1e3 * median(times[method]))
-        for method in GROWN:
+                ratio[method].append(found[method])
+        for method in methods:
             # The upper half: at the lower end overheads that do not grow hide the law.
             exponent = timing.fitted_exponent(values[-3:], ms[method][-3:])
-            rows.append({"grows": name, "method": method, "values": values, "ms": ms[method], "exponent": exponent})
+            rows.append(
+                {"grows": name, "method": method, "values": values, "ms": ms[method], "ratio": ratio[method]}
+                | {"exponent": exponent}
+            )
+    return rows
+
+
+def ways(threads: int, repeats: int) -> list[dict]:
+    """ms of the first block of the exact inverse by pairs and by sources, and which of them counting chooses."""
+    rows = []
+    for name, shape in inverses.SHAPES.items():
+        chosen, calls = inverses.calls(*shape)
+        times = interleaved(calls, repeats=repeats, seconds=0.1, threads=threads)
+        rows.append({"shape": name, "chosen": chosen} | {way: 1e3 * median(times[way]) for way in calls})
     return rows
 
 
@@ -144,7 +178,9 @@ def _table(rows: list[dict], columns: list[str]) -> str:
 
 
 def _shown(value: object) -> str:
-    """Three digits, or all before the point; a dash for what was not measured."""
+    """Three digits, or all before the point; a dash for what was not measured; lists number by number."""
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
     if not isinstance(value, float):
         return str(value)
     return "–" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -172,8 +208,10 @@ def main(
     }
     result["floor"] = floors(result["steps"], torch_device, threads, sizes)
     if not only_steps:
-        result["growth"] = growth(torch_device, threads, repeats)
         on_cpu = torch_device.type == "cpu"
+        result["growth"] = growth(torch_device, threads, repeats, _grown_sizes(), GROWN)
+        result["growth"] += growth(torch_device, threads, repeats, _small_sizes(), SMALL_GROWN)
+        result["inverses"] = ways(threads, repeats) if on_cpu else []
         result["products"] = output_layer(threads, repeats) if on_cpu else []
         result["networks"] = networks(threads, repeats) if on_cpu else []
         result["peers"] = against_peers(threads, repeats) if on_cpu else []
@@ -200,7 +238,15 @@ def report(result: dict) -> str:
         _table(bound["rows"], ["size", "method", "traffic_ms", "floor_ms", "step_without_score_ms", "times_floor"]),
     ]
     if result.get("growth"):
-        parts += ["## Growth: exponents", _table(result["growth"], ["grows", "method", "exponent"])]
+        parts += [
+            "## Growth\n\nms a step and its ratio to amortised SVGD's, at each value; the exponent: of the last three.",
+            _table(result["growth"], ["grows", "method", "values", "ms", "ratio", "exponent"]),
+        ]
+    if result.get("inverses"):
+        parts += [
+            "## The exact inverse by pairs and by sources\n\nms of the first block; chosen: the cheaper by counting.",
+            _table(result["inverses"], ["shape", "chosen", "pairs", "sources"]),
+        ]
     if result.get("products"):
         parts += ["## Products of a wide output layer", _table(result["products"], ["product", "ms"])]
     if result.get("networks"):

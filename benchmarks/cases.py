@@ -38,7 +38,7 @@ class Size:
 
     Args:
         name: for the table.
-        network: the classifier whose weights are sampled; None for linear regression in three dimensions.
+        network: the classifier whose weights are sampled; None for linear regression.
         inputs: shape of one input.
         noise_dim, hidden: k and the hidden layers of g.
         samples: n, particles or samples in each of the two batches.
@@ -67,13 +67,14 @@ class Size:
 IMAGES = (("LeNet-5 (MNIST)", "mnist"), ("CNN (CIFAR-10)", "cifar10"))
 SIZES = (
     Size("linear regression", None, (3,), 3, (), 100, 10, 10),
+    Size("linear regression, d = 20", None, (20,), 5, (64, 64), 100, 10, 64),
     Size("4-class BNN", lambda: mlp([2, 10, 10, 4]), (2,), 64, (64, 64), 100, 100, 64),
     Size("MLP, d = 1,000", lambda: mlp([64, 14, 6]), (64,), 64, (128, 128), 10, 50, 64),
     Size("MLP, d = 10,000", lambda: mlp([64, 74, 64, 6]), (64,), 64, (128, 128), 10, 50, 128),
     *(Size(name, *NETWORKS[key], **GENERATORS[key], samples=10, batch=50, helper=512) for name, key in IMAGES),
 )
-BASE = replace(SIZES[3], name="base")
-"""What the growth study starts from."""
+SMALL, BNN, BASE = (replace(SIZES[i], name=name) for i, name in ((1, "small"), (2, "BNN"), (4, "base")))
+"""What the growth studies start from."""
 
 OBJECTIVES: dict[str, Callable[[Size], Objective]] = {
     "amortized_svgd": lambda size: ParVI(SVGD(), size.samples, independent=True),
@@ -121,7 +122,7 @@ def sampler(method: str, size: Size, dim: int, rng: torch.Generator) -> Sampler:
     """Free particles, or the generator of this size with λ = 0.1."""
     if method in PARTICLES:
         return Particles(0.1 * standard_normal((size.samples, dim), rng, torch.empty(0, device=rng.device)))
-    return Generator(dim, size.noise_dim, size.hidden, noise_scale=0.1, rng=rng, device=rng.device)
+    return Generator(dim, size.noise_dim, size.hidden, noise_scale=0.1, activation="relu", rng=rng, device=rng.device)
 
 
 def training(method: str, size: Size, device: torch.device) -> Training:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas
 
     from gpvi_lib.experiments import Experiment
+    from gpvi_lib.queue import QueuedCell
     from gpvi_lib.records import Record
 
 TRY_AGAIN = 75
@@ -176,6 +177,43 @@ def _that_can_run(profile: str, device: str) -> list[Experiment]:
 def _print_record(record: Record) -> None:
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
     print(f"{record.experiment} {record.method} seed {record.seed}: {metrics}  ({record.seconds:.1f} s)")
+
+
+@app.command()
+def queue(
+    path: Annotated[Path | None, typer.Argument(help="The list of runs; results/queue.toml.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="Say what is done, running and missing; run nothing.")] = False,
+    jobs: JobsOption = 1,
+    budget: Annotated[float | None, typer.Option(min=0, help="Minutes, then stop; the same command goes on.")] = None,
+) -> None:
+    """Compute a list of long runs at paper, in its order, one thread each; stopped anywhere, it goes on from there."""
+    from gpvi_lib import queue as long_runs
+
+    cells = long_runs.read(long_runs.default_path() if path is None else path)
+    _print_queue(cells)
+    if not show:
+        long_runs.run(cells, jobs, None if budget is None else 60 * budget)
+
+
+def _print_queue(cells: Sequence[QueuedCell]) -> None:
+    """One line for each entry: how many of its runs are in which state, and the hours that are left."""
+    from gpvi_lib import queue as long_runs
+
+    active = long_runs.is_active()
+    states = {queued: long_runs.state(queued, active) for queued in cells}
+    rows = [("entry", "runs", "hours left")]
+    for what in dict.fromkeys(queued.what for queued in cells):
+        found = {queued: state for queued, state in states.items() if queued.what == what}
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(Counter(found.values()).items()))
+        rows.append((what, counts, f"{_hours_left(found):.1f}"))
+    _print_table(
+        [*rows, ("all", f"{Counter(states.values())['done']} of {len(cells)} done", f"{_hours_left(states):.1f}")]
+    )
+
+
+def _hours_left(states: Mapping[QueuedCell, str]) -> float:
+    """On one thread, counting a run that has begun as a whole one."""
+    return sum(queued.hours for queued, state in states.items() if state != "done")
 
 
 @app.command()

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpvi_lib import linalg
+from gpvi_lib.activations import ACTIVATIONS, check_activation, warn_of_kinks
 from gpvi_lib.auxiliary import TrainsNetwork
 from gpvi_lib.kernels import RBF, kernel_gradient_sum
 from gpvi_lib.samplers import mlp_from_rng, standard_normal
@@ -25,6 +26,9 @@ class Direction:
     ) -> tuple[Float[Tensor, "n d"], dict[str, Tensor]]:
         """φ at every point, and diagnostics."""
         raise TypeError(f"{type(self).__name__} must define __call__")
+
+    def check(self) -> None:
+        """Warn, before training, of a setting that spoils it."""
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep."""
@@ -78,10 +82,13 @@ class SteinCritic(TrainsNetwork, Direction):
 
     A network ``c`` minimises ``E_q[-c·∇log p - tr ∇c] + w E_q||c||^2``; by Stein's identity the minimiser is
     ``c = (∇log p - ∇log q) / (2w)``, so ``φ = -2 w c`` estimates ``∇log q - ∇log p``. The trace is estimated by
-    Hutchinson's method.
+    Hutchinson's method. The loss contains the network's derivative, so its activation has to be smooth: with ReLU the
+    trace is piecewise constant, and the loss's gradient lacks the motion of the kinks (notebook 02).
 
     Attributes:
         hidden: widths of the critic's hidden layers.
+        activation: of the hidden layers, one of :data:`gpvi_lib.activations.ACTIVATIONS`. The authors' code has
+            ``"relu"``, and batch norm besides.
         lr: Adam's learning rate.
         l2_weight: ``w > 0``.
         updates: critic steps per call.
@@ -91,6 +98,15 @@ class SteinCritic(TrainsNetwork, Direction):
     lr: float = 1e-3
     l2_weight: float = 10.0
     updates: int = 2
+    activation: str = "softplus"
+
+    def __post_init__(self) -> None:
+        check_activation(self.activation)
+
+    def check(self) -> None:
+        """Warn of a critic whose loss has a biased gradient."""
+        if self.hidden and not ACTIVATIONS[self.activation].smooth:
+            warn_of_kinks("the Stein critic", "its trace")
 
     def _loss(self, x: Tensor, score: Tensor, rng: torch.Generator) -> Tensor:
         assert self.network is not None, "_ensure_network comes first"
@@ -103,7 +119,9 @@ class SteinCritic(TrainsNetwork, Direction):
 
     def __call__(self, x, score, rng):
         widths = [x.shape[1], *self.hidden, x.shape[1]]
-        network = self._ensure_network(lambda rng: mlp_from_rng(widths, rng, x.dtype, x.device), self.lr, rng)
+        network = self._ensure_network(
+            lambda rng: mlp_from_rng(widths, rng, x.dtype, x.device, self.activation), self.lr, rng
+        )
         with torch.enable_grad():
             for _ in range(self.updates):
                 loss = self._loss(x, score, rng)

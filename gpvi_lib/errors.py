@@ -60,3 +60,7 @@ class SweepError(GPVIError):
 
 class NotebookError(GPVIError):
     """A notebook did not run to its end."""
+
+
+class KinkWarning(UserWarning):
+    """A loss differentiates the slopes of a ReLU network, which jump: its gradient is biased."""

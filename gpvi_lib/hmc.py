@@ -1,5 +1,7 @@
 """Hamiltonian Monte Carlo with batched chains."""
 
+import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,10 @@ from gpvi_lib.errors import GPVIError
 LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
 
 
+class AcceptanceWarning(UserWarning):
+    """:func:`hmc` accepted so few or so many proposals that its step size cannot suit the density."""
+
+
 @dataclass(frozen=True)
 class HMCResult:
     """Draws and diagnostics.
@@ -23,11 +29,13 @@ class HMCResult:
         samples: kept draws, ``(draws, chains, d)``.
         acceptance: fraction of accepted proposals per chain after the burn-in, ``(chains,)``.
         energy_error: mean ``|H(end) - H(start)|`` per chain after the burn-in, ``(chains,)``.
+        step_size: the leapfrog step of the kept draws: the one given, or the one that the burn-in found.
     """
 
     samples: Float[Tensor, "draws chains d"]
     acceptance: Float[Tensor, " chains"]
     energy_error: Float[Tensor, " chains"]
+    step_size: float
 
 
 def value_and_score(log_prob: LogProb, x: Tensor) -> tuple[Float[Tensor, " c"], Float[Tensor, "c d"]]:
@@ -65,6 +73,38 @@ def leapfrog(
     return x, momentum, value, gradient
 
 
+class DualAveraging:
+    """Find the step size at which a share ``target`` of the proposals is accepted (Hoffman and Gelman 2014, 3.2).
+
+    After proposal ``t``, accepted with probability ``α_t``::
+
+        E_t = (1 - 1/(t + t₀)) E_{t-1} + (target - α_t)/(t + t₀)      how far acceptance was off, on average
+        log ε_t = μ - (√t/γ) E_t                                      the step to try next
+        log ε̄_t = (1 - t^-κ) log ε̄_{t-1} + t^-κ log ε_t               the step to keep
+
+    with ``μ = log(10 ε_0)``, ``γ = 0.05``, ``t₀ = 10`` and ``κ = 0.75``.
+
+    Args:
+        step_size: ``ε_0``, the first to be tried.
+        target: share of accepted proposals to aim at, strictly between 0 and 1.
+    """
+
+    def __init__(self, step_size: float, target: float) -> None:
+        self.target, self.centre, self.t = target, math.log(10 * step_size), 0
+        self.error, self.log_step, self.log_average = 0.0, math.log(step_size), 0.0
+
+    def step_size(self, *, trying: bool) -> float:
+        """``ε_t`` while the search goes on, ``ε̄_t`` after it."""
+        return math.exp(self.log_step if trying else self.log_average)
+
+    def update(self, acceptance: float) -> None:
+        """Take in the mean acceptance probability of one proposal of all chains."""
+        self.t += 1
+        self.error += (self.target - acceptance - self.error) / (self.t + 10)
+        self.log_step = self.centre - math.sqrt(self.t) / 0.05 * self.error
+        self.log_average += self.t**-0.75 * (self.log_step - self.log_average)
+
+
 class _Chains:
     """Everything that changes while the chains run, so that a checkpoint can hold it whole."""
 
@@ -82,6 +122,7 @@ class _Chains:
         self.kept: list[Tensor] = []
         self.acceptance = torch.zeros_like(self.value)
         self.energy_error = torch.zeros_like(self.value)
+        self.adaptation: DualAveraging | None = None
 
     def propose(self, step_size: float, num_leapfrog: int) -> tuple[Bool[Tensor, " c"], Float[Tensor, " c"]]:
         """One proposal for every chain; which were accepted, and the energy errors."""
@@ -106,6 +147,8 @@ class _Chains:
     def save(self, path: Path) -> None:
         """Write a checkpoint."""
         state = {name: getattr(self, name) for name in self._saved}
+        if self.adaptation is not None:
+            state["adaptation"] = vars(self.adaptation)
         checkpoints.save(path, state | {"run": self.identity, "rng": self.rng.get_state()})
 
     def load(self, path: Path) -> None:
@@ -119,6 +162,8 @@ class _Chains:
         self.rng.set_state(state.pop("rng").cpu())
         for name in self._saved:
             setattr(self, name, state[name])
+        if self.adaptation is not None:
+            vars(self.adaptation).update(state["adaptation"])
 
     _saved = ("x", "value", "gradient", "step", "kept", "acceptance", "energy_error")
 
@@ -128,10 +173,12 @@ def hmc(
     initial: Float[Tensor, "c d"],
     *,
     step_size: float,
-    num_leapfrog: int,
+    num_leapfrog: int | tuple[int, int],
     num_steps: int,
     burn_in: int,
     thin: int = 1,
+    adapt: bool = False,
+    target_acceptance: float = 0.8,
     rng: torch.Generator,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
@@ -140,35 +187,55 @@ def hmc(
 ) -> HMCResult:
     """Sample ``exp(log_prob)`` with one chain per row of ``initial``; unit mass matrix, fresh momentum each step.
 
+    With ``adapt=True`` the burn-in is a warm-up that finds the step size by :class:`DualAveraging`, one for all chains
+    from their mean acceptance probability. The draws that are kept are made with that step, held fixed: a step that
+    went on changing with the states would no longer leave the density invariant.
+
     Args:
         log_prob: ``(c, d) -> (c,)``; rows are independent chains.
         initial: starting points, finite density required.
-        step_size: leapfrog step ε.
-        num_leapfrog: leapfrog steps per proposal.
+        step_size: leapfrog step ε; with ``adapt`` the first one tried, which may be wrong by orders of magnitude.
+        num_leapfrog: leapfrog steps per proposal. A pair ``(least, most)`` draws the number anew for each proposal, the
+            same for all chains: with a fixed number a direction of a Gaussian can return to its start every time.
         num_steps: proposals per chain, burn-in included.
         burn_in: proposals whose states are thrown away.
         thin: keep every ``thin``-th state after the burn-in.
+        adapt: find the step size in the burn-in. A few hundred proposals are enough.
+        target_acceptance: with ``adapt``, the share of accepted proposals to aim at.
         rng: the only source of randomness; advanced in place.
         checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
             interrupted and resumed draws the same samples as one that was not. The file stays when the run is complete:
             calling again draws no further.
-        label: experiment, method and seed, for the progress bar.
+        label: experiment, method and seed, for the progress bar and warnings.
         progress: whether to show a bar with the time left.
 
+    Warns:
+        AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted.
+
     Raises:
-        ValueError: if a setting is not positive, if the counts leave no draw, if ``log_prob`` does not return one
-            number per chain, or if a chain starts where the density is not finite.
+        ValueError: if a setting is not positive, if the counts leave no draw or ``adapt`` no burn-in, if ``log_prob``
+            does not return one number per chain, or if a chain starts where the density is not finite.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, density, start or setting.
+
+    >>> rng = torch.Generator().manual_seed(0)
+    >>> settings = {"num_leapfrog": (5, 15), "num_steps": 600, "burn_in": 300, "rng": rng, "progress": False}
+    >>> result = hmc(lambda x: -50 * x.square().sum(-1), torch.ones(16, 2), step_size=1.0, adapt=True, **settings)
+    >>> result.samples.shape
+    torch.Size([300, 16, 2])
+    >>> 0.7 < result.acceptance.mean() < 0.9, 0.05 < result.step_size < 0.2  # the standard deviation is 0.1
+    (tensor(True), True)
     """
-    for name, value in (("thin", thin), ("num_leapfrog", num_leapfrog), ("step_size", step_size)):
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
-    if not 0 <= burn_in <= num_steps - thin:
-        raise ValueError(f"burn_in = {burn_in} and thin = {thin} leave no draw of num_steps = {num_steps}")
+    _check(step_size, num_leapfrog, num_steps, burn_in, thin)
+    if adapt and not (burn_in > 0 and 0 < target_acceptance < 1):
+        raise ValueError(
+            f"adapt needs a burn_in, got {burn_in}, and 0 < target_acceptance < 1, got {target_acceptance}"
+        )
     chains = _Chains(log_prob, initial, rng)
+    chains.adaptation = DualAveraging(step_size, target_acceptance) if adapt else None
     checkpoint = None if checkpoint is None else Path(checkpoint)
     if checkpoint is not None:
-        chains.identify({"step_size": step_size, "num_leapfrog": num_leapfrog, "burn_in": burn_in, "thin": thin})
+        settings = {"step_size": step_size, "num_leapfrog": num_leapfrog, "burn_in": burn_in, "thin": thin}
+        chains.identify(settings | {"target_acceptance": target_acceptance if adapt else None})
     if checkpoint is not None and checkpoint.exists():
         chains.load(checkpoint)
         if chains.step > num_steps:
@@ -176,8 +243,13 @@ def hmc(
     schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
     with tqdm(total=num_steps, initial=chains.step, desc=label, disable=not progress, leave=False) as bar:
         while chains.step < num_steps:
-            accept, error = chains.propose(step_size, num_leapfrog)
-            if chains.step > burn_in:
+            in_burn_in = chains.step < burn_in
+            if chains.adaptation is not None:
+                step_size = chains.adaptation.step_size(trying=in_burn_in)
+            accept, error = chains.propose(step_size, _number(num_leapfrog, rng))
+            if chains.adaptation is not None and in_burn_in:
+                chains.adaptation.update(float(_probability(error).mean()))
+            if not in_burn_in:
                 chains.acceptance += accept
                 chains.energy_error += error.abs()
                 if (chains.step - burn_in) % thin == 0:
@@ -188,8 +260,56 @@ def hmc(
                 checkpoints.stop_if_over(label)
     if checkpoint is not None:
         chains.save(checkpoint)
+    if chains.adaptation is not None:
+        step_size = chains.adaptation.step_size(trying=False)
     after = num_steps - burn_in
-    return HMCResult(torch.stack(chains.kept), chains.acceptance / after, chains.energy_error / after)
+    result = HMCResult(torch.stack(chains.kept), chains.acceptance / after, chains.energy_error / after, step_size)
+    _judge(result, label, adapt)
+    return result
+
+
+def _check(step_size: float, num_leapfrog: int | tuple[int, int], num_steps: int, burn_in: int, thin: int) -> None:
+    """Refuse settings that cannot work."""
+    least, most = num_leapfrog if isinstance(num_leapfrog, tuple) else (num_leapfrog, num_leapfrog)
+    for name, value in (("thin", thin), ("num_leapfrog", least), ("step_size", step_size)):
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+    if most < least:
+        raise ValueError(f"num_leapfrog is a pair (least, most), got {num_leapfrog}")
+    if not 0 <= burn_in <= num_steps - thin:
+        raise ValueError(f"burn_in = {burn_in} and thin = {thin} leave no draw of num_steps = {num_steps}")
+
+
+def _judge(result: HMCResult, label: str, adapt: bool) -> None:
+    """Warn of an acceptance rate that says that the step is far too large or far too small."""
+    rate, few = float(result.acceptance.mean()), float(result.acceptance.mean()) < 0.1
+    if 0.1 <= rate <= 0.99:
+        return
+    problem = f"only {rate:.3f} (below 0.1)" if few else f"{rate:.3f} (above 0.99)"
+    meaning = (
+        "too large: the chains hardly move" if few else "smaller than needed: the chains move slowly for their cost"
+    )
+    remedy = f"a {'smaller' if few else 'larger'} step_size"
+    remedy = "a longer burn_in" if adapt else f"{remedy}, or adapt=True, which finds one in the burn-in"
+    warnings.warn(
+        f"{label}: acceptance rate after the burn-in {problem}, so step_size = {result.step_size:.3g} is {meaning}. "
+        f"Use {remedy}.",
+        AcceptanceWarning,
+        stacklevel=3,
+    )
+
+
+def _number(num_leapfrog: int | tuple[int, int], rng: torch.Generator) -> int:
+    """The number of leapfrog steps, drawn if it is a pair."""
+    if not isinstance(num_leapfrog, tuple):
+        return num_leapfrog
+    least, most = num_leapfrog
+    return int(torch.randint(least, most + 1, (), generator=rng, device=rng.device))
+
+
+def _probability(energy_error: Float[Tensor, " c"]) -> Float[Tensor, " c"]:
+    """``min(1, exp(-ΔH))``, the probability that a proposal is accepted; 0 for an energy that is not finite."""
+    return torch.where(torch.isfinite(energy_error), torch.exp(-energy_error.clamp(min=0)), 0)
 
 
 def _energy(value: Tensor, momentum: Tensor) -> Float[Tensor, " c"]:

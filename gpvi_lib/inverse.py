@@ -17,6 +17,7 @@ the sum over samples of the inverse transposed Jacobian applied to kernel gradie
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -95,43 +96,102 @@ class BlockInverse(InverseJacobian):
     r"""Exact solution from ``J = [[A + Λ_1, 0], [B, Λ_2]]``.
 
     ``h_2 = u_2 / λ_2`` and ``(A + Λ_1)ᵀ h_1 = u_1 - Bᵀ h_2``. With ``g``'s linear last layer,
-    ``Bᵀ h_2 = (∂a/∂z)ᵀ (W_out,2ᵀ h_2)``, and because ``u_ij = W_ij (z'_i - z_j)`` the product with ``W_out,2ᵀ`` is
-    needed once per sample, not once per pair. Nothing of size ``(d, d)`` or ``(n, m, d)`` appears. The second block
-    of ``R_j`` is a linear combination of the ``u / λ``, so what training needs of it, ``W_outᵀR_j``, is the same
-    combination of the vectors already multiplied.
+    ``Bᵀ h_2 = Dᵀ (W_out,2ᵀ h_2)`` where ``D = ∂a/∂z_{:k}``, and because ``u_ij = W_ij (z'_i - z_j)`` the product with
+    ``W_out,2ᵀ`` is needed once per sample, not once per pair: ``p_i`` at ``z'_i``, ``q_j`` at ``z_j``. Nothing of size
+    ``(d, d)`` appears. The second block of ``R_j`` is a linear combination of the ``u / λ``, so what training needs of
+    it, ``W_outᵀR_j``, is the same combination of the vectors already multiplied.
+
+    The first block is ``Σ_i W_ij (A + Λ_1)^{-T} [z'_i - z_j - D_iᵀ(p_i - q_j)]_{:k}``, and there are two ways to it.
+    In multiplications, with hidden layers of ``w_1 .. w_L`` units and ``S = w_1 w_2 + .. + w_{L-1} w_L``:
+
+    ==========  =====================================================  ==================================
+    ..          a source                                               a pair (none where k = d)
+    ==========  =====================================================  ==================================
+    by pairs    ``A`` backwards from the output: ``k (S + w_1 k)``     ``Dᵀ(p - q)``: ``S + w_1 k``
+    by sources  ``D`` forwards, ``A = W_out,1 D``: ``k (S + w_L k)``   ``Dᵀq`` as one product: ``w_L k``
+    ==========  =====================================================  ==================================
+
+    :meth:`by_sources` takes the cheaper one. By sources nothing of size ``(n, m, w)`` appears either. Without hidden
+    layers the Jacobian is the same everywhere, and one system for each ``z_j`` is left.
     """
 
     def __call__(self, linearization, source, query, weight, rng=None):
-        tails = _scaled_tails(linearization, source, query)
+        tails = self._scale_tails(linearization, torch.cat([source, query]))
         return self._repulsion(linearization, source, query, weight, tails, tails @ linearization.output_weight), {}
 
     def add_and_pull_back(self, linearization, source, query, weight, attraction, rng=None):
-        tails, output = _scaled_tails(linearization, source, query), linearization.output_weight
-        pulled, pulled_attraction = (torch.cat([tails, attraction]) @ output).split([len(tails), len(attraction)])
+        k, n, output = linearization.noise_dim, source.shape[0], linearization.output_weight
+        if k == source.shape[1]:
+            return super().add_and_pull_back(linearization, source, query, weight, attraction, rng)
+        rows = torch.cat([source, query, attraction])  # one product reads W_out once
+        tails = self._scale_tails(linearization, rows[: n + query.shape[0]])
+        pulled, pulled_attraction = (rows @ output).split([tails.shape[0], attraction.shape[0]])
         repulsion = self._repulsion(linearization, source, query, weight, tails, pulled)
-        k, n = linearization.noise_dim, len(source)
-        back = pulled_attraction + repulsion[:, :k] @ output[:k]
-        if len(tails):
-            back = back + kernel_gradient_sum(weight, pulled[:n], pulled[n:])
-        return attraction + repulsion, back, {}
+        back = torch.addmm(pulled_attraction, repulsion[:, :k], output[:k])
+        return attraction + repulsion, back + kernel_gradient_sum(weight, pulled[:n], pulled[n:]), {}
+
+    @staticmethod
+    def by_sources(linearization: Linearization, num_queries: int) -> bool:
+        """Whether forward accumulation at every source takes fewer multiplications than products with every pair."""
+        k, widths = linearization.noise_dim, [weight.shape[0] for weight in linearization.weights]
+        pairs = num_queries if k < linearization.output_weight.shape[0] else 0
+        between = sum(i * o for i, o in pairwise(widths))
+        first, last = widths[0] * k, widths[-1] * k
+        return k * (between + last) + pairs * last <= (k + pairs) * (between + first)
+
+    @staticmethod
+    def _scale_tails(linearization: Linearization, rows: Float[Tensor, "p d"]) -> Float[Tensor, "p d"]:
+        """``z / λ`` with zeros in the first k, in place of ``z``; no rows if there is nothing else."""
+        k = linearization.noise_dim
+        if k == rows.shape[1]:
+            return rows[:0]
+        assert linearization.noise_scale is not None, "without λ the Jacobian has no second block"
+        return rows.mul_(F.pad(1 / linearization.noise_scale[k:], (k, 0)))
 
     def _repulsion(self, linearization, source, query, weight, tails, pulled) -> Float[Tensor, "m d"]:
-        k, n = linearization.noise_dim, len(source)
-        right, second = source[:, None, :k] - query[:, :k], []
-        if len(tails):
-            right = right - linearization.features_vjp(pulled[:n, None] - pulled[n:])
-            second = [kernel_gradient_sum(weight, tails[:n, k:], tails[n:, k:])]
-        first = linalg.solve(linearization.head(), weight[..., None] * right, left=False).sum(0)
-        return torch.cat([first, *second], dim=1)
+        k, n = linearization.noise_dim, source.shape[0]
+        if not linearization.weights:
+            first = _same_everywhere
+        else:
+            first = by_sources if self.by_sources(linearization, query.shape[0]) else by_pairs
+        head = first(linearization, source[:, :k], query[:, :k], weight, pulled[:n], pulled[n:])
+        if not tails.shape[0]:
+            return head
+        return torch.cat([head, kernel_gradient_sum(weight, tails[:n, k:], tails[n:, k:])], dim=1)
 
 
-def _scaled_tails(linearization: Linearization, source: Tensor, query: Tensor) -> Float[Tensor, "p d"]:
-    """``z' / λ`` and ``z / λ``, one below the other, with zeros in the first k; no rows if there is nothing else."""
-    k, d = linearization.noise_dim, source.shape[1]
-    if k == d:
-        return source[:0]
-    assert linearization.noise_scale is not None, "without λ the Jacobian has no second block"
-    return F.pad(torch.cat([source[:, k:], query[:, k:]]) / linearization.noise_scale[k:], (k, 0))
+# The first block of R by each way, from the first k coordinates of z' and z, W, p and q, the last two empty for k = d.
+
+
+def _same_everywhere(linearization, source, query, weight, p, q) -> Float[Tensor, "m k"]:
+    """Without hidden layers ``a = z_{:k}``, so ``D = I``: ``(A + Λ_1)^{-T} Σ_i W_ij [(z'_i - p_i) - (z_j - q_j)]``."""
+    if p.shape[0]:
+        source, query = source - p, query - q
+    head = linearization.with_noise(linearization.output_weight[: linearization.noise_dim])
+    return linalg.solve(head, kernel_gradient_sum(weight, source, query), left=False)
+
+
+def by_pairs(linearization, source, query, weight, p, q) -> Float[Tensor, "m k"]:
+    """One vector-Jacobian product and one right-hand side a pair."""
+    right = source[:, None] - query
+    if p.shape[0]:
+        right = right - linearization.features_vjp(p[:, None] - q)
+    return linalg.solve(linearization.head(), weight[..., None] * right, left=False).sum(0)
+
+
+def by_sources(linearization, source, query, weight, p, q) -> Float[Tensor, "m k"]:
+    """``Dᵀ (n, k, w)`` once a source; whatever has to do with pairs is a product of two matrices."""
+    jacobian, k = linearization.features_jacobian(), linearization.noise_dim
+    head = linearization.head_from(jacobian)
+    if p.shape[0]:
+        source = source - (jacobian @ p[..., None]).squeeze(-1)
+    right = source[..., None] - query.mT.contiguous()  # (n, k, m), which a view can make (n k, m)
+    if p.shape[0]:
+        right.view(-1, query.shape[0]).addmm_(jacobian.flatten(0, 1), q.mT)
+    right.mul_(weight[:, None])
+    if query.shape[0] < k:
+        return linalg.solve(head, right.mT, left=False).sum(0)
+    return right.flatten(0, 1).mT @ linalg.inverse(head).flatten(0, 1)
 
 
 class HelperNetwork(nn.Module):

@@ -25,8 +25,11 @@ def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float
     Both sets are shifted by the mean of ``y`` first: distances do not change, cancellation shrinks.
     """
     centre = y.mean(0)
-    x, y = x - centre, y - centre
-    return (x.square().sum(-1)[:, None] + y.square().sum(-1) - 2 * x @ y.mT).clamp_min_(0)
+    near = y - centre
+    far = near if x is y else x - centre
+    columns = near.square().sum(-1)
+    rows = columns if x is y else far.square().sum(-1)
+    return torch.addmm(rows[:, None] + columns, far, near.mT, alpha=-2).clamp_min_(0)
 
 
 def median_bandwidth(squared: Float[Tensor, "n m"], rule: BandwidthRule = "paper", *, same: bool) -> Float[Tensor, ""]:
@@ -44,8 +47,7 @@ def median_bandwidth(squared: Float[Tensor, "n m"], rule: BandwidthRule = "paper
     n, m = squared.shape
     if min(n, m) < 2:
         raise ValueError(f"the median bandwidth needs at least 2 samples on each side, got {n} and {m}")
-    zeros = n if same else 0
-    median = squared.flatten().kthvalue(zeros + (n * m - zeros + 1) // 2).values
+    median = squared.flatten().kthvalue(n + (n * m - n + 1) // 2).values if same else squared.median()
     return median / (math.log(m) if rule == "paper" else math.log(n * m))
 
 
@@ -72,8 +74,7 @@ class RBF:
         if not isinstance(self.bandwidth, str):
             return self.bandwidth
         h = median_bandwidth(squared, self.bandwidth, same=same)
-        # Samples that coincide have no scale of their own: any h > 0 gives k = 1 among them.
-        return torch.where(h > 0, h, torch.ones_like(h))
+        return h + (h == 0)  # samples that coincide have no scale of their own: any h > 0 gives k = 1 among them
 
     def __call__(
         self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | None = None
@@ -90,8 +91,9 @@ class RBF:
         same = y is None
         squared = squared_distances(x, x if y is None else y)
         h = self.bandwidth_at(squared, same=same)
-        k = torch.exp(-squared / h)
-        return k, k * (-2 / h)
+        rate = -1 / h
+        k = torch.exp(squared * rate)
+        return k, k * (2 * rate)
 
 
 def kernel_gradient_sum(
@@ -99,4 +101,6 @@ def kernel_gradient_sum(
 ) -> Float[Tensor, "m d"]:
     """``sum_i W_ij (x_i - y_j)`` for every ``j``: the summed kernel gradient, by matrix products."""
     centre = y.mean(0)  # differences do not see it, float32 far from the origin does
-    return weight.mT @ (x - centre) - weight.sum(0)[:, None] * (y - centre)
+    near = y - centre
+    far = near if x is y else x - centre
+    return torch.addcmul(weight.mT @ far, weight.sum(0)[:, None], near, value=-1)

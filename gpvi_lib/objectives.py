@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib.activations import ACTIVATIONS, warn_of_kinks
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF
@@ -23,7 +24,13 @@ Loss = tuple[Float[Tensor, ""], dict[str, Tensor]]
 
 def surrogate(x: Float[Tensor, "n d"], direction: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
     """``mean_i x_i · φ_i`` with φ held fixed."""
-    return (x * direction.detach()).sum(-1).mean()
+    return (x * direction.detach()).sum() / x.shape[0]
+
+
+def _check_slopes(sampler: Sampler) -> None:
+    """Warn if ``sampler`` is a generator whose density has slopes that jump."""
+    if isinstance(sampler, Generator) and len(sampler.hidden) and not ACTIVATIONS[sampler.activation].smooth:
+        warn_of_kinks("the Generator", "log|det J| in its ELBO")
 
 
 class Objective:
@@ -32,6 +39,9 @@ class Objective:
     def __call__(self, sampler: Sampler, target: Target, batch: Tensor | None, rng: torch.Generator) -> Loss:
         """The scalar to differentiate, and diagnostics as zero-dimensional tensors."""
         raise TypeError(f"{type(self).__name__} must define __call__")
+
+    def check(self, sampler: Sampler) -> None:
+        """Warn, before training, of a sampler that does not suit this objective."""
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep."""
@@ -71,6 +81,9 @@ class ParVI(Objective):
         source, query = sampler.rsample(2 * self.num_samples, rng).split(self.num_samples)
         phi, info = self.direction(source.detach(), score(target, source, batch), rng, query.detach())
         return surrogate(query, phi), info
+
+    def check(self, sampler: Sampler) -> None:
+        self.direction.check()
 
     def state_dict(self) -> dict:
         return self.direction.state_dict()
@@ -170,7 +183,7 @@ class GPVI(Objective):
         total, pulled, info = self.inverse.add_and_pull_back(
             linearization, seen_source, seen_query, weight, k.mT @ score, rng
         )
-        return -total / len(source), -pulled / len(source), info
+        return total / -source.shape[0], pulled / -source.shape[0], info
 
     def __call__(self, sampler, target, batch, rng):
         if not isinstance(sampler, Generator):
@@ -182,9 +195,11 @@ class GPVI(Objective):
         with torch.no_grad():
             at_source = linearization.at(slice(n)).detach()
             phi, pulled, info = self._phi(at_source, score(target, x[:n], batch), z[:n], z[n:], rng)
-        # The second term is 0 and has the gradient that the first cannot pass on to the hidden layers.
-        a = features[n:]
-        return surrogate(x[n:], phi) + surrogate(a - a.detach(), pulled), info
+        loss = surrogate(x[n:], phi)
+        if features.requires_grad:  # there are hidden layers: the term is 0 and has the gradient that they still lack
+            a = features[n:]
+            loss = loss + surrogate(a - a.detach(), pulled)
+        return loss, info
 
     def state_dict(self) -> dict:
         return self.inverse.state_dict()
@@ -198,13 +213,23 @@ class NegativeELBO(Objective):
     """``E_q[log q(x) - log p(x)]``: mean field, and the exact density of a :class:`Generator` (eq. 2).
 
     With the generator this is the paper's objective itself; its gradient is the "direct" gradient of
-    appendix A.3, made affordable by the block-triangular Jacobian.
+    appendix A.3, made affordable by the block-triangular Jacobian. ``log q`` contains the slopes of the generator's
+    activations: with a smooth one (the default) the gradient is unbiased, with ReLU it is not (:func:`fit` warns).
 
     Attributes:
         num_samples: Monte Carlo samples per step.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> loss, info = NegativeELBO(64)(Generator(2, rng=rng), Gaussian(torch.zeros(2), torch.eye(2)), None, rng)
+        >>> loss.shape, list(info)
+        (torch.Size([]), ['elbo'])
     """
 
     num_samples: int
+
+    def check(self, sampler: Sampler) -> None:
+        _check_slopes(sampler)
 
     def __call__(self, sampler, target, batch, rng):
         x, log_q = sampler.rsample_with_log_prob(self.num_samples, rng)
@@ -232,6 +257,9 @@ class OrientedELBO(Objective):
     def __post_init__(self) -> None:
         if not self.floor > 0:
             raise ValueError(f"the floor of the determinant must be positive, got {self.floor}")
+
+    def check(self, sampler: Sampler) -> None:
+        _check_slopes(sampler)
 
     def __call__(self, sampler, target, batch, rng):
         if not isinstance(sampler, Generator):

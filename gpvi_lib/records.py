@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -361,18 +361,19 @@ def _compute_once(
     return True
 
 
-def _status_path(experiment: Experiment, method: str, seed: int, profile: str) -> Path:
+def status_path(experiment: Experiment, method: str, seed: int, profile: str) -> Path:
+    """The file in which a cell that runs in another process keeps what its progress bar shows."""
     return build_root() / "running" / profile / experiment.name / f"{method}-seed{seed}.txt"
 
 
 def _compute_elsewhere(experiment: Experiment, method: str, seed: int, *given) -> bool:
     """:func:`_compute_once` in another process, which keeps what its progress bar shows in a file."""
     before, deadline, profile, device, fresh = given
-    with status.told(_status_path(experiment, method, seed, profile)):
+    with status.told(status_path(experiment, method, seed, profile)):
         return _compute_once(experiment, method, seed, before, deadline, profile, device, fresh, progress=True)
 
 
-def _recorded(experiment: Experiment, method: str, seed: int, profile: Profile) -> bool:
+def is_recorded(experiment: Experiment, method: str, seed: int, profile: Profile) -> bool:
     """Whether this cell has a valid record; a damaged one raises `RecordDamaged`."""
     try:
         load(experiment, method, seed, profile)
@@ -405,7 +406,7 @@ def run_or_load(
     experiment, profile = get_experiment(experiment), get_profile(profile)
     experiment.check_method(method)
     fresh = fresh or not profile.reuse
-    if not fresh and _recorded(experiment, method, seed, profile):
+    if not fresh and is_recorded(experiment, method, seed, profile):
         return load(experiment, method, seed, profile)
     return _compute(experiment, method, seed, profile.name, str(device), fresh, progress)
 
@@ -447,23 +448,17 @@ def sweep(
         experiment.check_method(method)
     cells = [(method, seed) for method in methods for seed in seeds]
     fresh = fresh or not (profile.reuse or budget is not None)
-    todo = [cell for cell in cells if fresh or not _recorded(experiment, *cell, profile)]
+    todo = [cell for cell in cells if fresh or not is_recorded(experiment, *cell, profile)]
     if todo:
-        _require_data(experiment, profile.name)
+        require_data(experiment, profile.name)
     deadline = None if budget is None else time.time() + budget
     with _executor(executor, min(jobs, len(todo)), experiment.all_cores) as pool:
-        failed, stopped = _run_cells(pool, experiment, todo, deadline, (profile.name, str(device), fresh), progress)
-    if stopped and not failed:
-        raise OutOfTime(
-            f"{experiment.name}: time is up with {stopped} of {len(todo)} runs to do; run it again to go on"
-        )
-    if failed:
-        named = "; ".join(f"{method} seed {seed}: {error}" for (method, seed), error in failed.items())
-        raise SweepError(f"{len(failed)} of {len(todo)} runs of {experiment.name} failed: {named}")
+        named = [(experiment, *cell) for cell in todo]
+        run_cells(pool, named, deadline, (profile.name, str(device), fresh), experiment.name, progress)
     return [load(experiment, method, seed, profile) for method, seed in cells]
 
 
-def _require_data(experiment: Experiment, profile: str) -> None:
+def require_data(experiment: Experiment, profile: str) -> None:
     """Raises `DataMissing`, with the remedy, if a data set of this experiment is not here."""
     from gpvi_lib import data
 
@@ -472,38 +467,53 @@ def _require_data(experiment: Experiment, profile: str) -> None:
         raise DataMissing(f"{experiment.name} needs data that are not here: {data.how_to_get(missing)}")
 
 
-def _run_cells(
+def run_cells(
     pool: Executor | None,
-    experiment: Experiment,
-    cells: list[tuple[str, int]],
+    cells: Sequence[tuple[Experiment, str, int]],
     deadline: float | None,
     arguments: tuple[str, str, bool],
-    progress: bool,
-) -> tuple[dict[tuple[str, int], str], int]:
-    """Runs all cells, in the pool or one by one here; returns why each that failed did, and how many were stopped."""
+    label: str,
+    progress: bool = True,
+) -> None:
+    """Runs cells of any experiments, begun in this order, in the pool or one by one here.
+
+    Args:
+        cells: experiment, method and seed of each.
+        deadline: when running cells checkpoint and stop and no other starts, as `time.time()`; None for no end.
+        arguments: profile, device, and whether to compute from nothing.
+        label: what they are together, for the progress bar and for errors.
+
+    Raises:
+        OutOfTime: if the deadline came before the cells were done.
+        SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
+    """
     profile = arguments[0]
-    running = [_status_path(experiment, *cell, profile) for cell in cells]
+    running = [status_path(*cell, profile) for cell in cells]
     for path in running:
         path.unlink(missing_ok=True)  # of a process that was killed
     calls: list[Callable[[], bool]] = []
     for cell in cells:
-        before = _valid_digest(experiment, *cell, get_profile(profile))
-        given = (experiment, *cell, before, deadline, *arguments)
+        given = (*cell, _valid_digest(*cell, get_profile(profile)), deadline, *arguments)
         calls.append(
             partial(_compute_once, *given, progress) if pool is None else pool.submit(_compute_elsewhere, *given).result
         )
-    failed, stopped = {}, 0
-    bar = tqdm(total=len(cells), desc=experiment.name, unit="run", smoothing=0, disable=not (progress and cells))
+    failed, stopped = [], 0
+    bar = tqdm(total=len(cells), desc=label, unit="run", smoothing=0, disable=not (progress and cells))
     with bar, status.lines(running if progress and pool is not None else [], sys.stderr):
-        for cell, call in zip(cells, calls, strict=True):
+        for (experiment, method, seed), call in zip(cells, calls, strict=True):
             try:
                 stopped += not call()
             except Exception as error:  # whatever ends one cell must not end the others
-                failed[cell] = str(error) if isinstance(error, GPVIError) else f"{type(error).__name__}: {error}"
+                why = str(error) if isinstance(error, GPVIError) else f"{type(error).__name__}: {error}"
+                failed.append(f"{'' if experiment.name == label else experiment.name + ' '}{method} seed {seed}: {why}")
                 if not isinstance(error, GPVIError):  # a bug: its traceback would be lost in the one error at the end
-                    logging.getLogger(__name__).error("%s seed %d of %s", *cell, experiment.name, exc_info=error)
+                    named = (method, seed, experiment.name)
+                    logging.getLogger(__name__).error("%s seed %d of %s", *named, exc_info=error)
             bar.update()
-    return failed, stopped
+    if failed:
+        raise SweepError(f"{len(failed)} of {len(cells)} runs of {label} failed: {'; '.join(failed)}")
+    if stopped:
+        raise OutOfTime(f"{label}: time is up with {stopped} of {len(cells)} runs to do; run it again to go on")
 
 
 @contextmanager
@@ -513,18 +523,24 @@ def _executor(given: Executor | None, jobs: int, all_cores: bool) -> Iterator[Ex
     A process of ours has one thread, or with `all_cores` its share of the cores: on small matrices threads cost more
     than they save, and far more where others use the machine.
     """
+    threads = max(1, provenance.cores() // max(1, jobs)) if all_cores else 1
     if given is not None:
         yield given
-        return
-    threads = max(1, provenance.cores() // max(1, jobs)) if all_cores else 1
-    if jobs <= 1:
+    elif jobs > 1:
+        with process_pool(jobs, threads) as pool:
+            yield pool
+    else:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
             yield None
         finally:
             torch.set_num_threads(before)
-        return
+
+
+@contextmanager
+def process_pool(jobs: int, threads: int = 1) -> Iterator[Executor]:
+    """So many processes of so many threads each, which end with this one, however it ends."""
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads,))
     try:
         yield pool

@@ -6,7 +6,7 @@ sampler's parameters; those with a tractable density also have ``rsample_with_lo
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self, cast
 
@@ -16,13 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gpvi_lib import linalg
+from gpvi_lib.activations import ACTIVATIONS, check_activation
 from gpvi_lib.wide import WIDE, WideLinear
-
-# Activation and its derivative, the latter written in terms of the activation's own output.
-ACTIVATIONS = {
-    "relu": (torch.relu, lambda a: (a > 0).to(a.dtype)),
-    "tanh": (torch.tanh, lambda a: 1 - a.square()),
-}
 
 
 def standard_normal(shape: Sequence[int], rng: torch.Generator, like: Tensor) -> Tensor:
@@ -105,7 +100,8 @@ class Generator(Sampler):
         noise_scale: ``λ > 0``, a number or one per coordinate ``(d,)``; ``None`` leaves λz out. For k < d the samples
             then lie on a k-dimensional set: enough for amortised ParVI, but there is no density and no inverse.
         train_noise_scale: whether log λ is trained together with ``g``.
-        activation: ``"relu"`` or ``"tanh"``.
+        activation: of the hidden layers, one of :data:`gpvi_lib.activations.ACTIVATIONS`. With ``"relu"``, the paper's,
+            the gradient of :class:`NegativeELBO` is biased; that of :class:`GPVI` has no derivative of J and is not.
         input_stdev: ``σ > 0``, the standard deviation of z. Up to the scale of ``g``'s first weights, and so of their
             steps in training, σ ≠ 1 is the same as σ = 1.
         output_scale: ``(d,)`` or ``None``. With it the output layer starts with biases ``N(0, output_scale^2)`` and
@@ -128,7 +124,7 @@ class Generator(Sampler):
         *,
         noise_scale: float | Tensor | None = 1.0,
         train_noise_scale: bool = False,
-        activation: str = "relu",
+        activation: str = "tanh",
         input_stdev: float = 1.0,
         output_scale: Tensor | None = None,
         rng: torch.Generator,
@@ -139,8 +135,7 @@ class Generator(Sampler):
         noise_dim = dim if noise_dim is None else noise_dim
         if not 1 <= noise_dim <= dim:
             raise ValueError(f"noise_dim k must be between 1 and dim d = {dim}, got {noise_dim}")
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {activation!r}")
+        check_activation(activation)
         if not input_stdev > 0:
             raise ValueError(f"input_stdev σ must be positive, got {input_stdev}")
         self.dim, self.noise_dim, self.activation, self.input_stdev = dim, noise_dim, activation, float(input_stdev)
@@ -226,13 +221,14 @@ class Generator(Sampler):
         z = standard_normal((self._number(num_samples), self.dim), rng, self.output.weight)
         return z if self.input_stdev == 1 else self.input_stdev * z
 
-    def _features(self, z: Float[Tensor, "n d"]) -> list[Tensor]:
-        """Outputs of all hidden layers, the last of which feeds the linear output layer."""
-        act, _ = ACTIVATIONS[self.activation]
-        outputs = [z[:, : self.noise_dim]]
+    def _layers(self, z: Float[Tensor, "n d"]) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs and outputs of all activations; before the first output stands ``z_{:k}``."""
+        activation = ACTIVATIONS[self.activation].value
+        inputs, outputs = [], [z[:, : self.noise_dim]]
         for layer in self.hidden:
-            outputs.append(act(layer(outputs[-1])))
-        return outputs
+            inputs.append(layer(outputs[-1]))
+            outputs.append(activation(inputs[-1]))
+        return inputs, outputs
 
     def from_features(self, features: Float[Tensor, "n w"], z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """``f(z)`` from the last hidden layer ``a`` at the same points: ``W_out a + b + λ ⊙ z``."""
@@ -255,7 +251,7 @@ class Generator(Sampler):
 
     def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """``f(z)``, eq. 6."""
-        return self.from_features(self._features(z)[-1], z)
+        return self.from_features(self._layers(z)[1][-1], z)
 
     def features_and_linearize(self, z: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n w"], "Linearization"]:
         """The last hidden layer ``a`` of ``g`` and the :class:`Linearization` of ``f``, with one forward pass.
@@ -268,11 +264,11 @@ class Generator(Sampler):
                 f"without λ the Jacobian is singular for k = {self.noise_dim} < d = {self.dim}; "
                 "give the Generator a noise_scale > 0 or set noise_dim = dim"
             )
-        _, slope = ACTIVATIONS[self.activation]
-        features = self._features(z)
+        inputs, features = self._layers(z)
+        slope = ACTIVATIONS[self.activation].slope
         linearization = Linearization(
             weights=self.hidden_weights,
-            slopes=[slope(a) for a in features[1:]],
+            slopes=[slope(x, a) for x, a in zip(inputs, features[1:], strict=True)],
             output_weight=self.output.weight,
             noise_scale=self.noise_scale,
             num_points=len(z),
@@ -315,11 +311,11 @@ def _linear(fan_in: int, fan_out: int, rng: torch.Generator, dtype, device) -> n
     return layer
 
 
-def mlp_from_rng(widths: Sequence[int], rng: torch.Generator, dtype, device) -> nn.Sequential:
-    """ReLU multilayer perceptron with linear output, initial weights from ``rng`` (critics and helpers)."""
+def mlp_from_rng(widths: Sequence[int], rng: torch.Generator, dtype, device, activation: str = "relu") -> nn.Sequential:
+    """Multilayer perceptron with linear output, initial weights from ``rng`` (critics and helpers)."""
     layers: list[nn.Module] = []
     for fan_in, fan_out in pairwise(widths):
-        layers += [_linear(fan_in, fan_out, rng, dtype, device), nn.ReLU()]
+        layers += [_linear(fan_in, fan_out, rng, dtype, device), ACTIVATIONS[activation].module()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -343,12 +339,15 @@ class Linearization:
 
     def at(self, points: slice) -> "Linearization":
         """The same at some of the points."""
-        slopes = [slope[points] for slope in self.slopes]
-        return replace(self, slopes=slopes, num_points=len(range(*points.indices(self.num_points))))
+        number = len(range(*points.indices(self.num_points)))
+        return self._with([slope[points] for slope in self.slopes], number)
 
     def detach(self) -> "Linearization":
         """The same without the graph of the forward pass behind its slopes."""
-        return replace(self, slopes=[slope.detach() for slope in self.slopes])
+        return self._with([slope.detach() for slope in self.slopes], self.num_points)
+
+    def _with(self, slopes: list[Tensor], num_points: int) -> "Linearization":
+        return Linearization(self.weights, slopes, self.output_weight, self.noise_scale, num_points)
 
     @property
     def noise_dim(self) -> int:
@@ -361,6 +360,16 @@ class Linearization:
             v = (v * slope[:, None]) @ weight
         return v
 
+    def features_jacobian(self) -> Float[Tensor, "n k w"]:
+        """``(∂a/∂z_{:k})ᵀ``, forwards from the input: ``W_1ᵀ S_1 W_2ᵀ S_2 ..``, the slopes as diagonals ``S``."""
+        if not self.weights:
+            k, like = self.noise_dim, self.output_weight
+            return torch.eye(k, dtype=like.dtype, device=like.device).expand(self.num_points, k, k)
+        jacobian = self.weights[0].mT * self.slopes[0][:, None]
+        for weight, slope in zip(self.weights[1:], self.slopes[1:], strict=True):
+            jacobian = F.linear(jacobian, weight) * slope[:, None]
+        return jacobian
+
     def vjp(self, h: Float[Tensor, "n m d"]) -> Float[Tensor, "n m d"]:
         """``Jᵀh`` for ``m`` vectors at each point (eq. 11)."""
         k, d = self.noise_dim, self.output_weight.shape[0]
@@ -369,10 +378,16 @@ class Linearization:
 
     def head(self) -> Float[Tensor, "n k k"]:
         """``A + Λ_1``, the only block whose determinant depends on ``g``."""
-        k = self.noise_dim
-        rows = self.output_weight[:k].expand(self.num_points, k, -1)
-        a = self.features_vjp(rows)
-        return a if self.noise_scale is None else a + torch.diag(self.noise_scale[:k])
+        rows = self.output_weight[: self.noise_dim].expand(self.num_points, self.noise_dim, -1)
+        return self.with_noise(self.features_vjp(rows))
+
+    def head_from(self, jacobian: Float[Tensor, "n k w"]) -> Float[Tensor, "n k k"]:
+        """``A + Λ_1 = W_out,1 D + Λ_1`` from :meth:`features_jacobian`'s ``Dᵀ``."""
+        return self.with_noise(F.linear(jacobian, self.output_weight[: self.noise_dim]).mT)
+
+    def with_noise(self, a: Float[Tensor, "*n k k"]) -> Float[Tensor, "*n k k"]:
+        """``A + Λ_1`` from ``A``."""
+        return a if self.noise_scale is None else a + torch.diag(self.noise_scale[: self.noise_dim])
 
     def dense(self) -> Float[Tensor, "n d d"]:
         """``J`` as a matrix, for checks and for small d."""

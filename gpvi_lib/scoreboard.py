@@ -1,13 +1,24 @@
 """The scoreboard: every published number beside ours, built from records alone.
 
-The published numbers are in `paper_tables.csv`, in the package. A verdict compares the two means by
+The published numbers are in `paper_tables.csv`, in the package. A verdict compares the paper's mean with one of ours by
 
-    s = sqrt(paper_sd² + ours_sd²/n + r²),   r = half a unit in the last printed digit of the paper's mean,
+    s = sqrt(paper_sd² + e² + r²),   r = half a unit in the last printed digit of the paper's mean,
 
-with n our number of seeds and an sd that is not known counted as 0. Ours enters as the standard error of the
-mean: runs that scatter widely about a bad mean must not count as a reproduction. `better` if ours is ahead by
-more than 2s, `not reproduced` if it is behind by more than 2s, else `reproduced`. Runs that stand in for others of
-the paper's length, as yet without records, are `too short` for any of these.
+with e the standard error of our number, and a spread that is not known counted as 0. `better` if ours is ahead by more
+than 2s, `not reproduced` if it is behind by more than 2s, else `reproduced`. Each row has two verdicts:
+
+* `verdict` is about our mean over n seeds, e = sd / sqrt(n). Not the sd itself: runs that scatter widely about a bad
+  mean must not count as a reproduction.
+* `verdict_median` is about our median, e = 0.93 (q3 - q1) / sqrt(n) with the quartiles of our seeds, which is the
+  median's standard error for normal data. One seed of ten, however bad, moves it little. Fewer than 5 seeds have no
+  quartiles to speak of: there the verdict is that of the mean.
+
+Where few seeds make the mean, the two can differ, and `words` says both: "reproduced (median: better)". The range over
+the seeds is `ours_min` to `ours_max`. The size of a difference, which no verdict tells, is `ratio`: our mean over the
+paper's. Runs that stand in for others of the paper's length, as yet without records, are `too short` for any verdict.
+
+`paper_sd` is what the paper prints after ±, entered as it is: the standard error of the mean in Tables 4 to 7 of
+function-space POVI; elsewhere, as far as a paper says, the standard deviation over its runs.
 """
 
 from __future__ import annotations
@@ -18,7 +29,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, quantiles, stdev
 from typing import TYPE_CHECKING
 
 from gpvi_lib import records
@@ -40,11 +51,17 @@ COLUMNS = (
     "paper_sd",
     "ours_mean",
     "ours_sd",
+    "ours_median",
+    "ours_min",
+    "ours_max",
+    "ratio",
     "n_seeds",
     "profile",
     "deviations",
     "verdict",
+    "verdict_median",
 )
+FEWEST_FOR_QUARTILES = 5
 
 
 @dataclass(frozen=True)
@@ -66,18 +83,37 @@ class Published:
 
 @dataclass(frozen=True)
 class Ours:
-    """Our number for one row: the mean over seeds, the sample standard deviation (NaN for one seed), and more.
+    """Our numbers for one row, one for each seed.
 
     Attributes:
         stands_in: whether a longer experiment, with the paper's number of steps, would take the row over.
     """
 
-    mean: float
-    sd: float
-    n_seeds: int
+    values: tuple[float, ...]
     better: str
     deviations: str
     stands_in: bool = False
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds."""
+        return mean(self.values)
+
+    @property
+    def sd(self) -> float:
+        """The sample standard deviation over seeds; NaN for one seed."""
+        return stdev(self.values) if len(self.values) > 1 else math.nan
+
+    @property
+    def median(self) -> float:
+        """The median over seeds."""
+        return median(self.values)
+
+    @property
+    def median_error(self) -> float:
+        """The standard error of the median, 0.93 (q3 - q1) / sqrt(n), as for normal data."""
+        q1, _, q3 = quantiles(self.values)
+        return 0.93 * (q3 - q1) / math.sqrt(len(self.values))
 
 
 RowKey = tuple[str, str, str, str]  # item, method, metric, setting
@@ -100,16 +136,31 @@ def published() -> list[Published]:
 
 
 def verdict(paper: Published, ours: Ours) -> str:
-    """`better`, `reproduced`, `not reproduced` or `too short`; the module says by which rule."""
+    """`better`, `reproduced`, `not reproduced` or `too short`, about our mean; the module says by which rule."""
+    return _judged(paper, ours, ours.mean, ours.sd / math.sqrt(len(ours.values)))
+
+
+def verdict_of_median(paper: Published, ours: Ours) -> str:
+    """The same words about our median; with fewer than 5 seeds about our mean."""
+    if len(ours.values) < FEWEST_FOR_QUARTILES:
+        return verdict(paper, ours)
+    return _judged(paper, ours, ours.median, ours.median_error)
+
+
+def words(verdict: str, verdict_median: str) -> str:
+    """The two verdicts of a row as one phrase: the second is named where it differs."""
+    return verdict if verdict_median == verdict else f"{verdict} (median: {verdict_median})"
+
+
+def _judged(paper: Published, ours: Ours, number: float, error: float) -> str:
     if ours.stands_in:
         return "too short"
     exponent = Decimal(paper.printed).as_tuple().exponent
     assert isinstance(exponent, int), "published numbers are finite"
     resolution = 0.5 * 10.0**exponent
-    standard_error = ours.sd / math.sqrt(ours.n_seeds)
-    spreads = [sd for sd in (paper.sd, standard_error) if not math.isnan(sd)]
+    spreads = [spread for spread in (paper.sd, error) if not math.isnan(spread)]
     tolerance = 2 * math.hypot(*spreads, resolution)
-    ahead = ours.mean - paper.mean if paper.better == "higher" else paper.mean - ours.mean
+    ahead = number - paper.mean if paper.better == "higher" else paper.mean - number
     if ahead > tolerance:
         return "better"
     return "not reproduced" if ahead < -tolerance else "reproduced"
@@ -161,15 +212,21 @@ def write(profile: str | Profile = "paper", path: Path | None = None) -> Path:
 
 
 def _row(paper: Published, setting: str, ours: Ours | None, profile: Profile) -> tuple:
-    if ours is None:
-        result = (math.nan, math.nan, 0, profile.name, "", "not run")
-    else:
-        if ours.better != paper.better:
-            raise GPVIError(f"{paper.item} {paper.metric}: the paper says {paper.better} is better, our score not")
-        judged = "no published value" if math.isnan(paper.mean) else verdict(paper, ours)
-        result = (ours.mean, ours.sd, ours.n_seeds, profile.name, ours.deviations, judged)
     head = (paper.item, paper.method, setting, paper.metric, paper.better, paper.mean, paper.sd)
-    return head + result
+    if ours is None:
+        return (*head, *[math.nan] * 6, 0, profile.name, "", "not run", "not run")
+    if ours.better != paper.better:
+        raise GPVIError(f"{paper.item} {paper.metric}: the paper says {paper.better} is better, our score not")
+    judged = ("no published value",) * 2
+    if not math.isnan(paper.mean):
+        judged = (verdict(paper, ours), verdict_of_median(paper, ours))
+    numbers = (ours.mean, ours.sd, ours.median, min(ours.values), max(ours.values), _ratio(ours.mean, paper.mean))
+    return (*head, *numbers, len(ours.values), profile.name, ours.deviations, *judged)
+
+
+def _ratio(ours: float, paper: float) -> float:
+    """Ours over the paper's, where it means something: NaN unless both are positive."""
+    return ours / paper if ours > 0 and paper > 0 else math.nan
 
 
 def _collect(profile: Profile) -> dict[RowKey, Ours]:
@@ -204,9 +261,8 @@ def _scored(experiment: Experiment, score: Score, board: pandas.DataFrame, profi
         if values:
             paper_method, setting = experiment.row(method, score)
             key = (score.item, paper_method, score.metric, setting)
-            spread = stdev(values) if len(values) > 1 else math.nan
             deviations = experiment.deviations(method, profile.name)
             if key in numbers:
                 raise GPVIError(f"two methods of {experiment.name} fill the row {' '.join(key)}")
-            numbers[key] = Ours(mean(values), spread, len(values), score.better, deviations, stands_in)
+            numbers[key] = Ours(tuple(values), score.better, deviations, stands_in)
     return numbers

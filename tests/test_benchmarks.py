@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from benchmarks import cases, convolutions, floor, peers, products, timing
-from benchmarks.__main__ import _groups, _shown, main, report
+from benchmarks import cases, convolutions, floor, inverses, peers, products, timing
+from benchmarks.__main__ import _groups, _grown_sizes, _shown, _small_sizes, main, report
 from gpvi_lib import paths
 
 
@@ -19,6 +19,7 @@ def test_every_method_takes_a_step_on_the_smallest_problem():
 @pytest.mark.parametrize("size", cases.SIZES, ids=lambda size: size.name)
 def test_the_sizes_are_what_their_names_say(size):
     dims = {"MLP, d = 1,000": 1_000, "MLP, d = 10,000": 10_000, "LeNet-5 (MNIST)": 61_706, "4-class BNN": 184}
+    dims["linear regression, d = 20"] = 20
     assert size.target(torch.device("cpu")).dim == dims.get(size.name, size.target(torch.device("cpu")).dim)
 
 
@@ -28,7 +29,7 @@ def test_only_jacobians_that_fit_are_inverted():
 
 
 def test_the_floor_counts_the_generator_s_weights():
-    size = cases.SIZES[2]
+    size = cases.SIZES[3]
     generator = cases.training("gpvi_block", size, torch.device("cpu")).sampler
     every = sum(p.numel() for p in generator.parameters())
     output = generator.output.weight.numel() + generator.output.bias.numel()
@@ -69,6 +70,23 @@ def test_the_products_of_one_kind_are_one_product(monkeypatch):
     assert sorted(map(len, results.values())) == [1, 2, 2, 2]
 
 
+def test_both_ways_of_the_inverse_are_timed_on_the_same_numbers():
+    chosen = {}
+    for name, (dim, noise_dim, hidden, _) in inverses.SHAPES.items():
+        if dim < 1_000:
+            chosen[name], calls = inverses.calls(dim, noise_dim, hidden, samples=6)
+            torch.testing.assert_close(calls["pairs"](), calls["sources"](), rtol=1e-3, atol=1e-4)
+    assert set(chosen.values()) == {"pairs", "sources"}
+
+
+def test_what_grows_is_what_the_curve_says():
+    small = {name: [size for _, size in sizes] for name, sizes in (_grown_sizes() | _small_sizes()).items()}
+    assert [size.noise_dim for size in small["k, d = 184"]] == [8, 16, 32, 64]
+    assert {size.target(torch.device("cpu")).dim for size in small["k, d = 184"]} == {184}
+    assert [size.target(torch.device("cpu")).dim for size in small["d, k = 5"]] == [10, 20, 40, 80, 160]
+    assert {size.target(torch.device("cpu")).dim for size in small["k"]} == {10_000}
+
+
 def test_convolutions_are_timed_on_the_same_numbers(monkeypatch):
     monkeypatch.setattr(convolutions, "SAMPLES", 2)
     monkeypatch.setattr(convolutions, "BATCH", 3)
@@ -105,3 +123,4 @@ def test_numbers_are_shown_in_three_digits():
     assert [_shown(value) for value in (2531.4, 0.01234, 27.61, float("nan"), 184, "SVGD")] == [
         "2,531", "0.0123", "27.6", "–", "184", "SVGD",
     ]  # fmt: skip
+    assert _shown([1.0, 2531.4]) == "1, 2,531"

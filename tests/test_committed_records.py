@@ -42,7 +42,7 @@ def test_nothing_else_lies_among_the_records():
         for path in (RESULTS / "bench").glob("*.json")
         for end in (".json", ".md")
     }
-    known = {RESULTS / "scoreboard.csv", RESULTS / "README.md", *RECORDS, *arrays, *timings}
+    known = {RESULTS / "scoreboard.csv", RESULTS / "README.md", RESULTS / "queue.toml", *RECORDS, *arrays, *timings}
     assert found - other_profiles <= known
     orphans = {path for path in found if path.suffix == ".safetensors" and not path.with_suffix(".json").exists()}
     assert not orphans

@@ -262,6 +262,34 @@ def test_the_environment_is_rebuilt_only_for_another_lock(lock, rebuilt, tmp_pat
     assert done.stdout == ""
 
 
+# What `make processors` sets, one processor a line.
+ROUNDING = (
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+PROCESSORS = ["default,,,,,", "avx2,COMPATIBLE,AVX2,Haswell,,", ",,,,1,1", ",,,,2,2"]
+
+
+@pytest.mark.parametrize("failing", ["no", "default,,,,,", ",,,,2,2"])
+def test_the_notebooks_are_checked_as_on_every_other_processor(failing, tmp_path, monkeypatch):
+    """All settings reach nbval, which leaves the committed figures alone; a failure under one is the target's."""
+    for name in ROUNDING:
+        monkeypatch.delenv(name, raising=False)
+    settings = ",".join(f"${name}" for name in ROUNDING)
+    note = f'echo "{settings} $GPVI_FIGURES" >> "{tmp_path}/seen"'
+    python = write_python(
+        tmp_path / "python",
+        f'*"import gpvi_lib"*) exit 0;;\n*pytest*notebooks*--nbval*) {note}; [ "{settings}" != "{failing}" ]; exit;;',
+    )
+    done = make("processors", "VENV=", f"PYTHON={python}")
+    assert (tmp_path / "seen").read_text().splitlines() == [f"{line} {ROOT}/build/processors" for line in PROCESSORS]
+    assert (done.returncode != 0) == ("failed under" in done.stderr) == (failing != "no"), done.stderr
+
+
 def test_ci_runs_make_test():
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if "make" in line]
     assert commands == ["exec make test"]

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from gpvi_lib import checkpoints
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
 from gpvi_lib.errors import DivergedError, GPVIError, OutOfTime
-from gpvi_lib.fit import Minibatches, fit
+from gpvi_lib.fit import Minibatches, Training, fit
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, ParVI
@@ -274,7 +274,7 @@ def test_a_complete_run_is_kept_at_the_default_interval(tmp_path):
 
 
 def test_a_singular_jacobian_is_a_divergence(rng):
-    dead = Generator(2, 2, (5,), noise_scale=None, rng=rng)  # no hidden unit is on
+    dead = Generator(2, 2, (5,), noise_scale=None, activation="relu", rng=rng)  # no hidden unit is on
     with torch.no_grad():
         dead.hidden[0].weight.zero_()
         dead.hidden[0].bias.fill_(-1.0)
@@ -379,21 +379,36 @@ def test_seconds_leave_the_interruption_and_the_callback_out():
     assert 0 < result.seconds <= time.perf_counter() - started - 4 * 0.05
 
 
+def rates_of_every_step(monkeypatch) -> list[list[float]]:
+    seen, plain = [], Training.advance
+    rates = lambda training: [group["lr"] for group in training.optimizer.param_groups]  # noqa: E731
+    monkeypatch.setattr(Training, "advance", lambda self: seen.append(rates(self)) or plain(self))
+    return seen
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "noise_scale_lr": 0.2}], ids=["plain", "two groups"])
+def test_adam_is_pytorchs(case, settings, monkeypatch):
+    """The step that leaves PyTorch's hooks out, against the one that does not: bit for bit."""
+    if settings and CASES[case][0] is not generator:
+        settings = {"weight_decay": 0.1}
+    expected = train(case, **settings)
+    monkeypatch.setattr(sys.modules["gpvi_lib.fit"], "_step", lambda optimizer: optimizer.step())
+    assert_identical(train(case, **settings), expected)
+
+
 def test_learning_rate_follows_half_a_cosine(monkeypatch):
-    seen, plain = [], torch.optim.Adam.step
-    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: seen.append(self.param_groups[0]["lr"]) or plain(self))
+    seen = rates_of_every_step(monkeypatch)
     train("svgd", steps=4, final_lr=0.01)
-    assert_close(seen, [0.01 + 0.04 * (1 + math.cos(math.pi * step / 4)) / 2 for step in range(4)])
+    assert_close(seen, [[0.01 + 0.04 * (1 + math.cos(math.pi * step / 4)) / 2] for step in range(4)])
     seen.clear()
     train("svgd", steps=4, final_lr=None)
-    assert seen == [0.05] * 4
+    assert seen == [[0.05]] * 4
 
 
 @pytest.mark.parametrize("final_lr", [None, 0.01])
 def test_the_noise_scale_can_have_a_rate_of_its_own(final_lr, monkeypatch):
-    seen, plain = [], torch.optim.Adam.step
-    rates = lambda optimizer: [group["lr"] for group in optimizer.param_groups]  # noqa: E731
-    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: seen.append(rates(self)) or plain(self))
+    seen = rates_of_every_step(monkeypatch)
     ends = [train("elbo", steps=1, final_lr=final_lr, noise_scale_lr=rate)["sampler"] for rate in (0.2, None)]
     assert_close(seen[0], [0.05, 0.2])
     moved = (ends[0]["log_noise_scale"] - math.log(0.5)).abs()

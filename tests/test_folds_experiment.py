@@ -16,7 +16,7 @@ F64 = torch.float64
 
 
 def folding(rng, stretch=8.0, hidden=(12,), noise_scale=0.2):
-    f = Generator(2, 1, hidden, noise_scale=noise_scale, rng=rng, dtype=F64)
+    f = Generator(2, 1, hidden, noise_scale=noise_scale, activation="relu", rng=rng, dtype=F64)
     with torch.no_grad():
         f.output.weight.mul_(stretch)
     return f
@@ -24,7 +24,7 @@ def folding(rng, stretch=8.0, hidden=(12,), noise_scale=0.2):
 
 def absolute_value(rng):
     """The head 1 - |u|: two pieces, two preimages of every x_1 < 1."""
-    f = Generator(2, 1, (2,), noise_scale=0.5, rng=rng, dtype=F64)
+    f = Generator(2, 1, (2,), noise_scale=0.5, activation="relu", rng=rng, dtype=F64)
     with torch.no_grad():
         f.hidden[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))
         f.hidden[0].bias.zero_()
@@ -92,7 +92,7 @@ def test_units_that_are_all_but_dead_do_no_harm(rng):
 @pytest.mark.parametrize("bad", [{"hidden": ()}, {"hidden": (3, 3)}])
 def test_other_generators_are_refused(bad, rng):
     with pytest.raises(ValueError, match="one hidden ReLU layer"):
-        folds.head_pieces(Generator(2, 1, **bad, rng=rng, dtype=F64))
+        folds.head_pieces(Generator(2, 1, **bad, activation="relu", rng=rng, dtype=F64))
 
 
 def test_a_projected_head_is_injective_and_projecting_twice_changes_nothing(rng):

@@ -1,8 +1,11 @@
 """Hamiltonian Monte Carlo: moments within Monte Carlo error, and the three properties of leapfrog."""
 
+import doctest
 import itertools
 import math
+import re
 import sys
+import warnings
 
 import pytest
 import torch
@@ -10,8 +13,11 @@ from torch.testing import assert_close
 
 from gpvi_lib import checkpoints
 from gpvi_lib.errors import GPVIError, OutOfTime
-from gpvi_lib.hmc import hmc, leapfrog, value_and_score
+from gpvi_lib.hmc import AcceptanceWarning, DualAveraging, hmc, leapfrog, value_and_score
 from gpvi_lib.targets import Gaussian
+
+# Most runs here are too short for an acceptance rate to mean anything; those that are about the warning ask for it.
+pytestmark = pytest.mark.filterwarnings("ignore::gpvi_lib.hmc.AcceptanceWarning")
 
 MEAN = torch.tensor([1.0, -2.0], dtype=torch.float64)
 COVARIANCE = torch.tensor([[1.0, 0.9], [0.9, 1.5]], dtype=torch.float64)
@@ -34,13 +40,17 @@ def move(x, momentum, step_size, num_steps):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # arviz announces its next version when imported
-@pytest.mark.parametrize(("step_size", "num_leapfrog"), [(0.35, 6), (0.9, 3)])
-def test_moments_of_a_correlated_gaussian(step_size, num_leapfrog, normal):
+@pytest.mark.parametrize(
+    ("step_size", "num_leapfrog", "adapt"),
+    [(0.35, 6, False), (0.9, 3, False), (50.0, (1, 8), True)],
+)
+def test_moments_of_a_correlated_gaussian(step_size, num_leapfrog, adapt, normal):
     """The large step rejects a lot; without rejections it would nearly triple the smaller of the two variances."""
     import arviz
 
     target, initial = Gaussian(MEAN, COVARIANCE), MEAN + normal(40, 2)
-    result = run(target.log_prob, initial, step_size=step_size, num_leapfrog=num_leapfrog, num_steps=250, burn_in=50)
+    settings = {"num_steps": 300, "burn_in": 100, "adapt": adapt}
+    result = run(target.log_prob, initial, step_size=step_size, num_leapfrog=num_leapfrog, **settings)
     centred = result.samples - MEAN
     products = (centred[..., :, None] * centred[..., None, :]).flatten(2)
     for draws, truth in ((centred, torch.zeros(2)), (products, COVARIANCE.flatten())):
@@ -124,14 +134,16 @@ def test_every_proposal_starts_with_the_gradient_of_its_own_place(monkeypatch, n
         assert_close(gradient, value_and_score(quartic, x)[1])
 
 
+@pytest.mark.parametrize("adapt", [False, True])
 @pytest.mark.parametrize("outside", [-math.inf, math.nan, math.inf])
-def test_a_density_that_is_not_finite_is_never_accepted(outside):
+def test_a_density_that_is_not_finite_is_never_accepted(outside, adapt):
     def half_line(x):
         return torch.where(x[:, 0] > 0, -0.5 * x.square().sum(-1), outside)
 
-    result = run(half_line, torch.ones(8, 2), step_size=0.5, num_steps=200)
+    result = run(half_line, torch.ones(8, 2), step_size=0.5, num_steps=200, burn_in=100, adapt=adapt)
     assert bool((result.samples[..., 0] > 0).all())
     assert 0.1 < result.acceptance.mean() < 1
+    assert math.isfinite(result.step_size)
 
 
 def test_draws_are_thinned_after_the_burn_in():
@@ -165,10 +177,16 @@ def test_chains_and_starting_points_are_independent_of_torchs_seed_and_of_each_o
         {"num_leapfrog": 0},
         {"step_size": 0.0},
         {"step_size": -0.1},
+        {"num_leapfrog": (0, 3)},
+        {"num_leapfrog": (5, 3)},
+        {"adapt": True, "burn_in": 0},
+        {"adapt": True, "burn_in": 5, "target_acceptance": 0.0},
+        {"adapt": True, "burn_in": 5, "target_acceptance": 1.0},
     ],
 )
 def test_impossible_counts_are_refused(arguments):
     (name, value) = list(arguments.items())[-1]
+    value = min(value) if value == (0, 3) else re.escape(str(value))
     with pytest.raises(ValueError, match=f"{name}.*{value}"):
         run(quartic, torch.zeros(2, 3), **arguments)
 
@@ -183,10 +201,13 @@ class Killed(Exception):
     """Stands for whatever ends a process."""
 
 
-def test_a_resumed_run_draws_the_same_samples(tmp_path, normal):
+@pytest.mark.parametrize(
+    "more", [{"num_leapfrog": 2}, {"num_leapfrog": (2, 2)}, {"num_leapfrog": 2, "step_size": 5.0, "adapt": True}]
+)
+def test_a_resumed_run_draws_the_same_samples(more, tmp_path, normal):
     """Killed in the burn-in, between two kept draws, and in the last proposal."""
     initial, checkpoint, evaluations = normal(3, 3), tmp_path / "folder" / "run.pt", itertools.count()
-    settings = {"num_leapfrog": 2, "num_steps": 20, "burn_in": 6, "thin": 3}
+    settings = {"num_steps": 20, "burn_in": 6, "thin": 3} | more
     expected = run(quartic, initial, **settings)
 
     def killing(at):
@@ -205,6 +226,7 @@ def test_a_resumed_run_draws_the_same_samples(tmp_path, normal):
     resumed = run(quartic, initial, **settings, checkpoint=checkpoint, checkpoint_seconds=0)
     for name in ("samples", "acceptance", "energy_error"):
         assert torch.equal(getattr(resumed, name), getattr(expected, name))
+    assert resumed.step_size == expected.step_size
 
 
 @pytest.mark.parametrize(
@@ -212,6 +234,8 @@ def test_a_resumed_run_draws_the_same_samples(tmp_path, normal):
     [
         ({"step_size": 0.2}, "step_size"),
         ({"thin": 2, "burn_in": 4}, "burn_in, thin"),
+        ({"num_leapfrog": (2, 2)}, "num_leapfrog"),
+        ({"adapt": True}, "target_acceptance"),
         ({"rng": torch.Generator().manual_seed(9)}, "seed"),
         ({"log_prob": lambda x: quartic(x - 0.1)}, "log_prob, score"),
         ({"initial": torch.ones(3, 3, dtype=torch.float64)}, "initial, log_prob, score"),
@@ -233,6 +257,19 @@ def test_the_checkpoint_of_other_chains_is_refused(changes, differs, tmp_path, n
         sample(num_steps=9, **changes)
 
 
+def test_the_checkpoint_of_an_adapted_run_is_its_own(tmp_path, normal):
+    def sample(**arguments):
+        settings = {"burn_in": 4, "num_steps": 8, "adapt": True, "rng": torch.Generator().manual_seed(0)}
+        return run(quartic, normal_start, **settings | arguments, checkpoint=tmp_path / "run.pt")
+
+    normal_start = normal(3, 3)
+    first = sample()
+    assert sample().step_size == first.step_size != 0.3
+    for changes in ({"adapt": False}, {"target_acceptance": 0.7}):
+        with pytest.raises(GPVIError, match=r"\(what differs: target_acceptance\)"):
+            sample(**changes)
+
+
 @pytest.mark.parametrize("wrong", [lambda x: quartic(x).sum(), lambda x: quartic(x)[:, None]], ids=["sum", "column"])
 def test_a_density_that_is_not_one_number_per_chain_is_refused_at_once(wrong, normal):
     with pytest.raises(ValueError, match=r"log_prob must return one number per chain, \(3,\), got"):
@@ -251,3 +288,152 @@ def test_chains_stopped_for_time_go_on_to_the_same_samples(tmp_path, normal):
                 stops += 1
     assert stops == 4  # at each proposal, the last one too
     assert torch.equal(resumed.samples, run(quartic, initial, **settings).samples)
+
+
+def test_a_fixed_step_is_the_plain_algorithm_number_for_number(normal):
+    """Written out once more: the warm-up and the drawn trajectory must not touch a run that does not ask for them."""
+
+    def score(x):
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(quartic(x).sum(), x)[0]
+
+    rng, ours = torch.Generator().manual_seed(7), torch.Generator().manual_seed(7)
+    x, step, states, errors, accepted = 0.5 * normal(6, 3), 0.6, [], [], []
+    result = run(quartic, x, step_size=step, num_leapfrog=3, num_steps=30, burn_in=10, thin=2, rng=ours)
+    for _ in range(30):
+        m = torch.randn(x.shape, generator=rng, dtype=x.dtype)
+        end, p = x, m + 0.5 * step * score(x)
+        for kick in (step, step, 0.5 * step):
+            end = end + step * p
+            p = p + kick * score(end)
+        error = (-quartic(end) + 0.5 * p.square().sum(-1)) - (-quartic(x) + 0.5 * m.square().sum(-1))
+        accept = torch.log(torch.rand(6, generator=rng, dtype=x.dtype)) < -error
+        x = torch.where(accept[:, None], end, x)
+        states, errors, accepted = [*states, x], [*errors, error.abs()], [*accepted, accept]
+    assert torch.equal(result.samples, torch.stack(states[10:])[1::2])
+    assert torch.equal(rng.get_state(), ours.get_state())
+    assert_close(result.acceptance, torch.stack(accepted[10:]).double().mean(0))
+    assert_close(result.energy_error, torch.stack(errors[10:]).mean(0))
+    assert 0 < result.acceptance.mean() < 1
+    assert result.step_size == step
+
+
+def test_dual_averaging_is_the_published_recursion(normal):
+    """Hoffman and Gelman (2014), algorithm 5, lines 11 to 13, in sums instead of recursions."""
+    shares, rule = normal(50).sigmoid().tolist(), DualAveraging(0.02, 0.65)
+    steps, log_average = [], 0.0
+    for t, share in enumerate(shares, start=1):
+        rule.update(share)
+        # (t + t0) E_t is a sum: (1 - 1/(t + t0)) (t - 1 + t0)/(t + t0 - 1) = 1 - 1/(t + t0) times one.
+        error = sum(0.65 - s for s in shares[:t]) / (t + 10)
+        steps.append(math.log(10 * 0.02) - math.sqrt(t) / 0.05 * error)
+        log_average = t**-0.75 * steps[-1] + (1 - t**-0.75) * log_average
+        assert rule.step_size(trying=True) == pytest.approx(math.exp(steps[-1]), rel=1e-9)
+        assert rule.step_size(trying=False) == pytest.approx(math.exp(log_average), rel=1e-9)
+
+
+LADDER = torch.logspace(-1, 1, 30).tolist()
+
+
+@pytest.mark.parametrize(
+    ("scales", "num_leapfrog", "start", "target"),
+    [
+        ([1.0], 1, 1e-3, 0.8),
+        ([1e-4] * 3, 1, 1.0, 0.8),
+        ([50.0] * 20, 1, 0.01, 0.6),
+        ([1.0] * 200, 5, 100.0, 0.8),
+        (LADDER, (5, 15), 1e-3, 0.8),
+        (LADDER, 10, 100.0, 0.9),
+    ],
+    ids=["unit", "tiny", "wide", "200 dimensions", "ladder", "ladder at 0.9"],
+)
+def test_the_warm_up_reaches_the_acceptance_that_is_asked_for(scales, num_leapfrog, start, target, normal):
+    chains, warm, after = 32, 300, 300
+    scale = torch.tensor(scales, dtype=torch.float64)
+    result = run(
+        lambda x: -0.5 * (x / scale).square().sum(-1),
+        scale * normal(chains, len(scale)),
+        **{"step_size": start, "num_leapfrog": num_leapfrog, "burn_in": warm, "num_steps": warm + after, "adapt": True},
+        target_acceptance=target,
+    )
+    # The step kept averages the last 2 t^κ tries or so, each an acceptance of all chains whose deviation is below
+    # √(p (1 - p)); so does the rate measured with it. The pull of μ towards 10 ε_0 moves acceptance by its last term.
+    deviation = math.sqrt(target * (1 - target) / chains * (1 / (2 * warm**0.75) + 1 / after))
+    pull = 0.05 * abs(math.log(10 * start / result.step_size)) / (2 * math.sqrt(warm))
+    assert 4 * deviation + pull < 0.05
+    assert abs(result.acceptance.mean() - target) < 4 * deviation + pull
+
+
+def test_the_step_changes_in_the_warm_up_only(monkeypatch, normal):
+    steps = []
+
+    def spy(*arguments, step_size, num_steps):
+        steps.append(step_size)
+        return leapfrog(*arguments, step_size=step_size, num_steps=num_steps)
+
+    monkeypatch.setattr(sys.modules[hmc.__module__], "leapfrog", spy)
+    result = run(quartic, 0.5 * normal(6, 3), step_size=0.2, num_steps=30, burn_in=20, adapt=True)
+    assert steps[0] == 0.2
+    assert len(set(steps[:20])) == 20
+    assert set(steps[20:]) == {result.step_size}
+    assert result.step_size not in steps[:20]  # an average, not the last try
+
+
+def test_a_drawn_trajectory_takes_each_number_of_steps(monkeypatch, normal):
+    numbers = []
+
+    def spy(*arguments, step_size, num_steps):
+        numbers.append(num_steps)
+        return leapfrog(*arguments, step_size=step_size, num_steps=num_steps)
+
+    monkeypatch.setattr(sys.modules[hmc.__module__], "leapfrog", spy)
+    run(quartic, 0.5 * normal(2, 3), num_leapfrog=(2, 4), num_steps=300)
+    for number in (2, 3, 4):  # each binomial, 300 times 1/3
+        assert abs(numbers.count(number) - 100) < 4 * math.sqrt(300 * 2 / 9)
+    assert len(numbers) == 300
+
+
+def test_a_trajectory_that_returns_to_its_start_needs_a_drawn_length(normal):
+    """Four leapfrog steps of √2 σ turn by four right angles. Stationary, always accepted, and never anywhere else."""
+    initial, draws = normal(500, 1), 40
+    settings = {"step_size": math.sqrt(2), "num_steps": draws + 20, "burn_in": 20}
+    fixed, drawn = (
+        run(lambda x: -0.5 * x.square().sum(-1), 3 + initial, num_leapfrog=n, **settings) for n in (4, (3, 5))
+    )
+    assert_close(fixed.samples, (3 + initial).expand(draws, 500, 1))
+    assert fixed.acceptance.min() == 1
+    # One third of the proposals returns to its start, the others turn by a right angle and forget it.
+    assert abs(drawn.samples[-1].mean()) < 4 / math.sqrt(500)
+    assert abs(drawn.samples[-1].square().mean() - 1) < 4 * math.sqrt(2 / 500)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "remedy"),
+    [
+        ({"step_size": 5.0}, r"only 0\.0\d\d \(below 0\.1\)", "Use a smaller step_size, or adapt=True"),
+        ({"step_size": 0.01}, r"1\.000 \(above 0\.99\)", "Use a larger step_size, or adapt=True"),
+        ({"step_size": 1e4, "burn_in": 1, "adapt": True}, r"0\.000 \(below 0\.1\)", "Use a longer burn_in"),
+    ],
+    ids=["large", "small", "adapted"],
+)
+def test_a_step_that_does_not_suit_is_named_once_with_its_remedy(arguments, problem, remedy, normal):
+    with pytest.warns(AcceptanceWarning, match=rf"^figure 8, seed 3: .*{problem}.*{remedy}") as caught:
+        run(quartic, 0.5 * normal(5, 3), **arguments, label="figure 8, seed 3")
+    assert len(caught) == 1
+    assert caught[0].filename == __file__  # of the caller, not of the library
+
+
+def test_a_step_that_suits_passes_without_a_word(normal):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settings = {"num_steps": 200, "burn_in": 100}
+        assert 0.1 < run(quartic, 0.5 * normal(5, 3), **settings, step_size=0.6).acceptance.mean() < 0.99
+        assert 0.1 < run(quartic, 0.5 * normal(5, 3), **settings, step_size=9.0, adapt=True).acceptance.mean() < 0.99
+
+
+def test_the_docstrings_example_runs():
+    module = sys.modules[hmc.__module__]
+    (example,) = doctest.DocTestFinder(recurse=False).find(
+        hmc, "hmc", module=module, globs=vars(module) | {"torch": torch}
+    )
+    assert doctest.DocTestRunner().run(example).failed == 0 < len(example.examples)

@@ -1,10 +1,13 @@
 """Back ends for J⁻ᵀ∇k: block and BiCGSTAB against dense inverses, the helper against what it should learn."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from gpvi_lib.inverse import (
     INVERSES,
@@ -13,6 +16,8 @@ from gpvi_lib.inverse import (
     DenseInverse,
     HelperInverse,
     bicgstab,
+    by_pairs,
+    by_sources,
     kernel_gradients,
 )
 from gpvi_lib.kernels import RBF
@@ -49,6 +54,9 @@ SETTINGS = {
     "k=1 bottleneck": (7, 1, (2,), "tanh", VECTOR),
     "k large": (70, 66, (20,), "tanh", 0.8),
     "d = 1": (1, 1, (4,), "tanh", 0.8),
+    "three layers": (7, 4, (9, 8, 6), "tanh", VECTOR),
+    "four layers, k=d no-noise": (7, 7, (9, 8, 12, 9), "tanh", None),
+    "k large, layers": (70, 40, (20, 30), "tanh", 0.8),
 }
 
 
@@ -64,6 +72,91 @@ def test_dense_block_and_bicgstab_are_the_explicit_inverse(name, kernel_on_head,
     for inverse in (DenseInverse(), BlockInverse(), BiCGSTABInverse(tol=1e-13, max_iterations=500)):
         repulsion, _ = inverse(linearization, source, query, weight, rng)
         assert_close(repulsion, expected, rtol=1e-10, atol=1e-10 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", [name for name, (_, _, hidden, *_) in SETTINGS.items() if hidden])
+@pytest.mark.parametrize("m", [1, 5, 45])
+def test_both_ways_of_the_block_inverse_are_the_explicit_inverse(name, m, rng, monkeypatch):
+    """On both sides of the choice, and with fewer and with more queries than k: the latter need (A + Λ_1)⁻¹."""
+    linearization, source, query, weight = setting(rng, *SETTINGS[name], m=m, h=3.0)
+    expected = explicit(linearization, source, query, weight)
+    attraction = torch.randn(expected.shape, generator=rng, dtype=torch.float64)
+    for choice in (True, False):
+        monkeypatch.setattr(BlockInverse, "by_sources", staticmethod(lambda *_, chosen=choice: chosen))
+        repulsion, _ = BlockInverse()(linearization, source, query, weight)
+        assert_close(repulsion, expected, rtol=1e-10, atol=1e-10 * float(expected.abs().max()))
+        total, pulled, _ = BlockInverse().add_and_pull_back(linearization, source, query, weight, attraction)
+        assert_close(total, attraction + repulsion)
+        assert_close(pulled, total @ linearization.output_weight, rtol=1e-10, atol=1e-10 * float(pulled.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((20, 5, (64, 64), 100), True),
+        ((184, 64, (64, 64), 100), True),
+        ((20, 20, (64, 64), 100), True),  # k = d: both take the same number, k (S + w k)
+        ((300, 256, (256, 512, 1_024), 10), False),  # k² w_L against k² w_1
+        ((20, 20, (8, 64), 100), False),
+    ],
+)
+def test_the_cheaper_way_is_taken(shape, expected, rng):
+    d, k, hidden, n = shape
+    generator = Generator(d, k, hidden, activation="tanh", rng=rng)
+    assert BlockInverse.by_sources(generator.linearize(generator.noise(2, rng)), n) == expected
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_forward_and_reverse_accumulation_give_one_jacobian(name, rng):
+    linearization = setting(rng, *SETTINGS[name])[0]
+    jacobian = linearization.features_jacobian()
+    identity = torch.eye(jacobian.shape[-1], dtype=torch.float64).expand(6, -1, -1)
+    assert_close(jacobian.mT, linearization.features_vjp(identity))
+    assert_close(linearization.head_from(jacobian), linearization.head())
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that an operator makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.size = max([self.size, *(t.numel() for t in tree_leaves(out) if isinstance(t, torch.Tensor))])
+        return out
+
+
+def test_by_sources_nothing_has_a_pair_and_a_feature_or_a_pair_and_a_coordinate(rng):
+    arguments = setting(rng, 50, 3, (40, 30), n=60, m=60)
+    sizes = []
+    for way in (by_sources, by_pairs):
+        linearization, source, query, weight = arguments
+        p = torch.randn(2, 60, 30, generator=rng, dtype=torch.float64)
+        with Largest() as largest:
+            way(linearization, source[:, :3], query[:, :3], weight, *p)
+        sizes.append(largest.size)
+    assert sizes[0] == 60 * 60 * 3 < 60 * 60 * 30 <= sizes[1]
+    with Largest() as largest:
+        BlockInverse().add_and_pull_back(*arguments, arguments[2])
+    assert largest.size == 60 * 60 * 3
+
+
+def test_both_ways_are_as_exact_in_single_precision(rng):
+    linearization, source, query, weight = setting(rng, 20, 5, (64, 64), n=100, m=100)
+    arguments = (source[:, :5], query[:, :5], weight, *torch.randn(2, 100, 64, generator=rng).double())
+    single = replace(
+        linearization,
+        weights=[w.float() for w in linearization.weights],
+        slopes=[s.float() for s in linearization.slopes],
+        output_weight=linearization.output_weight.float(),
+        noise_scale=linearization.noise_scale.float(),
+    )
+    for way in (by_pairs, by_sources):
+        expected, found = way(linearization, *arguments), way(single, *(a.float() for a in arguments))
+        # sums of 100 terms rounded to eps = 1.2e-7 each, and systems with a condition number of about ten
+        assert (found - expected).norm() < 20 * torch.finfo(torch.float32).eps * expected.norm()
 
 
 @pytest.mark.parametrize("name", INVERSES)

@@ -81,3 +81,19 @@ def test_the_loop_and_the_batched_call_agree(monkeypatch, normal, threshold):
 def test_a_singular_matrix_is_an_error(k):
     with pytest.raises(torch.linalg.LinAlgError):
         linalg.solve(torch.zeros(2, k, k), torch.ones(2, k, 1))
+
+
+@pytest.mark.parametrize("k", [1, 20, 33, 47, 64, 70])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_inverses_by_halves_are_inverses(normal, k, transposed):
+    a = normal(5, k, k) / (2 * k**0.5) + torch.eye(k, dtype=torch.float64).flip(0)  # needs pivots
+    a = a.mT if transposed else a
+    identity = torch.eye(k, dtype=torch.float64).expand(5, k, k)
+    # eigenvalues of a aᵀ above 1/100: a condition number of some tens
+    assert_close(linalg.inverse(a) @ a, identity, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("k", [3, 40, 70])
+def test_a_singular_matrix_has_no_inverse(k):
+    with pytest.raises(torch.linalg.LinAlgError):
+        linalg.inverse(torch.zeros(2, k, k))

@@ -13,10 +13,10 @@ from gpvi_lib.errors import NotebookError
 MUTATIONS = {
     "00": ("inverse.py", "linearization.dense(), rhs, left", "linearization.dense().mT, rhs, left"),
     "01": ("objectives.py", "z[:n], z[n:], rng)", "z[:n], z[:n], rng)"),
-    "02": ("samplers.py", "else a + torch.diag(self.noise_scale[:k])", "else a - torch.diag(self.noise_scale[:k])"),
-    "03": ("inverse.py", "right = right - linearization", "right = right + linearization"),
+    "02": ("samplers.py", "else a + torch.diag(self.noise_scale[", "else a - torch.diag(self.noise_scale["),
+    "03": ("inverse.py", "source = source - (jacobian @", "source = source + (jacobian @"),
     "04": ("inverse.py", "return value.abs() <= eps * scale", "return value <= eps * scale"),
-    "05": ("kernels.py", "return k, k * (-2 / h)", "return k, k * (-1 / h)"),
+    "05": ("kernels.py", "return k, k * (2 * rate)", "return k, k * rate"),
     "06": (
         "directions.py",
         "(k.mT @ score + kernel_gradient_sum(weight, x, x if",

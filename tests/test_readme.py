@@ -1,6 +1,8 @@
 """What README.md says of records is what they say, and its code runs."""
 
+import math
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -40,6 +42,28 @@ def test_only_what_is_between_the_marks_changes():
     new = readme.updated(text)
     assert new.startswith("before\n<!-- map -->\n| In the paper |") and new.endswith("<!-- /scores -->\nafter")
     assert "of yesterday" not in new and readme.updated(new) == new
+
+
+ROW = {"item": "gpvi/table5/2d", "metric": "sigma_error", "method": "gpvi", "setting": "printed"}
+ROW |= {"paper_mean": 0.14, "paper_sd": 0.08, "ours_mean": 0.0365, "ours_sd": 0.0853}
+ROW |= {"ours_median": 0.0091, "ours_min": 0.0034, "ours_max": 0.279, "ratio": 0.26, "n_seeds": 10}
+
+
+def test_a_row_shows_the_median_the_range_and_both_verdicts():
+    both = readme._line(SimpleNamespace(**ROW, verdict="reproduced", verdict_median="better"))
+    assert both == (
+        "| gpvi/table5/2d | sigma_error | gpvi | printed | 0.14 ± 0.08 | 0.0365 ± 0.085 | 10 "
+        "| 0.0091 [0.0034, 0.279] | 0.26 | reproduced (median: better) |"
+    )
+    alone = ROW | {"ours_sd": math.nan, "n_seeds": 1, "ratio": math.nan}
+    one = readme._line(SimpleNamespace(**alone, verdict="reproduced", verdict_median="reproduced"))
+    assert one.endswith("| 0.14 ± 0.08 | 0.0365 | 1 |  |  | reproduced |")
+
+
+def test_rows_with_two_verdicts_are_counted():
+    text = readme.scores()
+    table = [line for line in text.splitlines() if line.startswith("| ") and "(median: " in line]
+    assert f"In {len(table)} rows our median has another" in text and table
 
 
 def run_snippet(heading, monkeypatch, folder):

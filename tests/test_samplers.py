@@ -7,6 +7,7 @@ from torch.distributions import MultivariateNormal, Normal
 from torch.func import jacrev, vmap
 from torch.testing import assert_close
 
+from gpvi_lib.activations import ACTIVATIONS
 from gpvi_lib.flows import Flow
 from gpvi_lib.samplers import Generator, MeanField, Particles
 
@@ -23,6 +24,7 @@ GENERATORS = [
     pytest.param(3, (6, 7), "tanh", VECTOR, id="two layers k<d vector tanh"),
     pytest.param(1, (4, 3, 6), "relu", 0.7, id="three layers k=1"),
     pytest.param(4, (2,), "tanh", 0.7, id="bottleneck"),
+    *(pytest.param(2, (6, 4), name, VECTOR, id=name) for name in ("elu", "gelu", "silu", "softplus")),
 ]
 
 
@@ -41,7 +43,7 @@ def all_generators(function):
 @all_generators
 def test_forward_is_eq_6(generator, normal):
     z = normal(4, 5)
-    activation = {"relu": torch.relu, "tanh": torch.tanh}[generator.activation]
+    activation = ACTIVATIONS[generator.activation].value
     a = z[:, : generator.noise_dim]
     for layer in generator.hidden:
         a = activation(a @ layer.weight.mT + layer.bias)
@@ -76,7 +78,7 @@ class LogDeterminant(nn.Module):
         return self.generator.linearize(self.z).slogdet()[1]
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 @pytest.mark.parametrize("scale", [0.7, VECTOR], ids=["number", "vector"])
 @pytest.mark.parametrize(("k", "hidden"), [(3, (6, 4)), (5, (6,)), (2, ())])
 def test_log_determinant_has_the_gradient_of_its_finite_differences(rng, normal, activation, scale, k, hidden):
@@ -126,7 +128,7 @@ def test_density_of_a_linear_generator_is_the_gaussian_it_is(rng, normal):
         ({"noise_scale": torch.tensor([1.0, 1, 0, 1, 1])}, "λ must be positive"),
         ({"noise_scale": torch.ones(4)}, r"a number or \(5,\), got \(4,\)"),
         ({"noise_scale": torch.ones(5, 1)}, r"a number or \(5,\)"),
-        ({"activation": "gelu"}, r"\['relu', 'tanh'\], got 'gelu'"),
+        ({"activation": "step"}, r"activation must be one of \['elu', .*'tanh'\], got 'step'"),
     ],
 )
 def test_impossible_generators_are_refused(rng, arguments, message):

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from importlib.resources import files
 
+import numpy
 import pandas
 import pytest
 import toy_experiment
@@ -16,7 +17,7 @@ from gpvi_lib.errors import GPVIError, RecordDamaged, RecordStale, UnknownName
 from gpvi_lib.experiments import EXPERIMENTS, Score
 from gpvi_lib.scoreboard import Ours, Published
 
-PUBLISHED_SHA256 = "ed54438e69a585a0e6e3b059006ab8c4fe72147686ae46df585566204839b7b0"
+PUBLISHED_SHA256 = "51ce976fb56ecc1ee8718955c7f9937ce8a353e78007d3a9d474736c20a99216"
 
 REGISTERED = dict(EXPERIMENTS)
 
@@ -45,9 +46,9 @@ def test_every_published_number_appears_in_order_without_any_record():
     assert tuple(board.columns) == scoreboard.COLUMNS
     for column in table.columns:
         pandas.testing.assert_series_equal(board[column], table[column], check_dtype=False)
-    assert set(board["verdict"]) == {"not run"}
+    assert set(board["verdict"]) == set(board["verdict_median"]) == {"not run"}
     assert set(board["setting"]) == {"printed"}
-    assert board["ours_mean"].isna().all()
+    assert board[["ours_mean", "ours_median", "ours_min", "ours_max", "ratio"]].isna().all(axis=None)
 
 
 # Verdicts of 4 seeds: 2s = 2 sqrt(paper_sd² + ours_sd²/4 + r²) with r half a unit of the last printed digit
@@ -75,7 +76,60 @@ def test_every_published_number_appears_in_order_without_any_record():
 )
 def test_verdict(better, printed, paper_sd, ours, ours_sd, expected):
     paper = Published("gpvi/table2", "gpvi", "sigma_error", better, printed, paper_sd)
-    assert scoreboard.verdict(paper, Ours(ours, ours_sd, 4, better, "")) == expected
+    half = 0.0 if math.isnan(ours_sd) else ours_sd * 3**0.5 / 2  # four seeds with that sample standard deviation
+    four = Ours((ours - half, ours - half, ours + half, ours + half), better, "")
+    assert scoreboard.verdict(paper, four) == scoreboard.verdict_of_median(paper, four) == expected
+
+
+# What one seed in ten does to the two verdicts; the paper prints 0.18 ± 0.04
+
+TIGHT = (0.058, 0.059, 0.06, 0.06, 0.06, 0.06, 0.06, 0.061, 0.062)
+
+
+@pytest.mark.parametrize(
+    ("tenth", "of_mean", "of_median"),
+    [
+        (0.06, "better", "better"),
+        (0.4, "reproduced", "better"),  # the mean is 0.094 and 2s = 0.105; the median is 0.06 still, and 2s = 0.081
+        (1.8, "reproduced", "better"),  # the mean is 0.234
+        (18.0, "reproduced", "better"),  # even a mean of 1.85 is within 2s, for the standard error is 1.8
+    ],
+)
+def test_one_seed_in_ten_moves_the_mean_but_not_the_median(tenth, of_mean, of_median):
+    paper, ours = Published("a", "b", "c", "lower", "0.18", 0.04), Ours((*TIGHT, tenth), "lower", "")
+    assert scoreboard.verdict(paper, ours) == of_mean
+    assert scoreboard.verdict_of_median(paper, ours) == of_median
+
+
+@pytest.mark.parametrize(
+    ("values", "of_mean", "of_median"),
+    [
+        # nine seeds are bad and one so good that the mean is not: the median must not hide behind it
+        ((0.31, 0.3, 0.29, 0.3, 0.3, 0.3, 0.3, 0.31, 0.29, -0.9), "reproduced", "not reproduced"),
+        # the seeds disagree: a median far off, with quartiles as far apart, cannot be told from 0.18
+        ((0.1, 0.1, 0.1, 0.2, 0.4, 0.6, 0.8, 0.8, 0.8, 0.8), "not reproduced", "reproduced"),
+        ((0.05, 0.05, 0.05, 0.4), "reproduced", "reproduced"),  # four seeds: no verdict of their own
+        ((0.05, 0.05, 0.05, 0.05, 0.75), "reproduced", "reproduced"),  # five: q3 = 0.4, e = 0.15
+        ((0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.75), "reproduced", "better"),
+    ],
+)
+def test_the_median_has_its_own_verdict(values, of_mean, of_median):
+    paper, ours = Published("a", "b", "c", "lower", "0.18", 0.04), Ours(values, "lower", "")
+    assert scoreboard.verdict(paper, ours) == of_mean
+    assert scoreboard.verdict_of_median(paper, ours) == of_median
+    assert scoreboard.verdict_of_median(paper, replace(ours, stands_in=True)) == "too short"
+
+
+def test_the_error_of_the_median_is_that_of_normal_data():
+    """Medians of 101 normal numbers scatter as it says, to half a per cent of sampling error and its own bias."""
+    draws = numpy.random.default_rng(0).standard_normal((20_000, 101))
+    claimed = numpy.mean([Ours(tuple(row), "lower", "").median_error for row in draws[:500]])
+    assert claimed == pytest.approx(numpy.median(draws, axis=1).std(), rel=0.03)
+
+
+def test_words_name_the_median_where_it_has_another_verdict():
+    assert scoreboard.words("reproduced", "reproduced") == "reproduced"
+    assert scoreboard.words("reproduced", "better") == "reproduced (median: better)"
 
 
 # Rows
@@ -87,13 +141,15 @@ def test_our_mean_and_spread_over_the_seeds():
     assert (row.paper_mean, row.paper_sd) == (0.125, 0.03)
     assert row.ours_mean == pytest.approx(0.11)
     assert row.ours_sd == pytest.approx(0.01)  # the sample standard deviation of 0.10, 0.11, 0.12
-    assert (row.n_seeds, row.profile, row.verdict) == (3, "paper", "reproduced")
+    assert (row.ours_median, row.ours_min, row.ours_max) == pytest.approx((0.11, 0.1, 0.12))
+    assert row.ratio == pytest.approx(0.11 / 0.125)
+    assert (row.n_seeds, row.profile, row.verdict, row.verdict_median) == (3, "paper", "reproduced", "reproduced")
 
 
 def test_one_seed_has_no_spread():
     records.run_or_load(TOY, "svgd", 0, "paper")
     (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
-    assert (row.ours_mean, row.n_seeds) == (0.1, 1)
+    assert (row.ours_mean, row.ours_median, row.ours_min, row.ours_max, row.n_seeds) == (0.1, 0.1, 0.1, 0.1, 1)
     assert math.isnan(row.ours_sd)
 
 
@@ -131,7 +187,8 @@ def test_numbers_that_no_paper_has_come_last():
     ours = board.tail(5)
     assert ours["item"].tolist() == ["gpvi/table2"] + ["ours/toy"] * 4
     assert ours["method"].tolist() == ["plain", "svgd", "gpvi", "gpvi", "plain"]
-    assert set(ours["verdict"]) == {"no published value"}
+    assert set(ours["verdict"]) == set(ours["verdict_median"]) == {"no published value"}
+    assert ours["ratio"].isna().all()
     assert ours["paper_mean"].isna().all()
     assert (board["verdict"] == "no published value").sum() == 5
     assert len(board) == len(scoreboard.published()) + 1 + 5  # the one is gpvi's best setting
@@ -193,6 +250,13 @@ def test_profiles_do_not_mix():
     assert quick["n_seeds"].max() == 2
 
 
+@pytest.mark.parametrize(("ours", "paper", "expected"), [(0.1, 0.4, 0.25), (0.1, 0.0, None), (-1.2, -2.4, None)])
+def test_a_ratio_is_of_positive_numbers(ours, paper, expected):
+    """An NLL may be negative, and naval's RMSE is printed as 0.00."""
+    ratio = scoreboard._ratio(ours, paper)
+    assert math.isnan(ratio) if expected is None else ratio == pytest.approx(expected)
+
+
 # Refusals
 
 
@@ -245,7 +309,7 @@ def test_numbers_have_six_digits_and_unknown_ones_are_empty():
     board = scoreboard.build().head(1).assign(ours_mean=0.123456789, ours_sd=1e-9 / 3)
     (line,) = list(io.StringIO(scoreboard.to_csv(board)))[1:]
     assert line.startswith("gpvi/table1/2d,amortized_svgd,printed,sigma_error,lower,0.1,0.09,")
-    assert line.endswith(",0.123457,3.33333e-10,0,paper,,not run\n")
+    assert line.endswith(",0.123457,3.33333e-10,,,,,0,paper,,not run,not run\n")
 
 
 @pytest.mark.parametrize("name", sorted(REGISTERED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import (
+    activations,
     bayesian_linear_regression,
     class_reference,
     class_uncertainty,
@@ -18,6 +19,7 @@ from gpvi_lib.experiments import (
     one_dimensional_regression,
     open_category,
     overhead,
+    smooth,
     uci_regression,
 )
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
@@ -41,6 +43,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         *one_dimensional_regression.EXPERIMENTS,
         *open_category.EXPERIMENTS,
         overhead.EXPERIMENT,
+        activations.EXPERIMENT,
+        *smooth.EXPERIMENTS,
         uci_regression.EXPERIMENT,
     )
 }

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..activations import ACTIVATIONS
 from ..metrics import accuracy, predictive
 from ..networks import FlatModule, mlp
 from ..samplers import Generator, Sampler
@@ -107,13 +108,13 @@ def head_statistics(generator: Generator, z: Float[Tensor, "n d"]) -> dict[str, 
 
 
 def head_lipschitz_bound(generator: Generator) -> float:
-    """Upper bound on the Lipschitz constant of ``g_{:k}``: the product of its layers' spectral norms.
+    """Upper bound on the Lipschitz constant of ``g_{:k}``: its layers' spectral norms times its activations' slopes.
 
-    Both activations have slopes in [0, 1]. ``f`` is injective if the bound is below the smallest λ of the first k.
+    ``f`` is injective if the bound is below the smallest λ of the first k.
     """
     weights = [*generator.hidden_weights, generator.output.weight[: generator.noise_dim]]
     norms = [float(torch.linalg.matrix_norm(weight.detach(), 2)) for weight in weights]
-    return reduce(float.__mul__, norms)
+    return reduce(float.__mul__, norms) * ACTIVATIONS[generator.activation].steepest ** len(generator.hidden)
 
 
 def leave_out_head(generator: Generator) -> None:

@@ -11,6 +11,9 @@ weights:
 ``amortized_svgd_two_batches``  the SVGD direction at f(z), its expectation taken over f(z') with another batch z'
 ``amortized_svgd``              the SVGD direction of one batch on itself, as published
 ==============================  ==============================================================================
+
+:data:`FROM_OPTIMUM` asks the question where it is sharpest: the generator is first trained to the minimum of the
+divergence by its exact density, then handed to each method. A direction of descent leaves it there.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from torch import Tensor
 
 from ..directions import SVGD
 from ..fit import fit
-from ..kernels import RBF, median_bandwidth, squared_distances
-from ..objectives import GPVI, Objective, ParVI
+from ..kernels import RBF, BandwidthRule, median_bandwidth, squared_distances
+from ..objectives import GPVI, Loss, NegativeELBO, Objective, ParVI, surrogate
 from ..samplers import Generator, Sampler
 from ..targets import Banana, Gaussian, Target, log_prob
 from .base import Experiment, Outcome, RunContext
@@ -40,6 +43,25 @@ def objective(name: str, num_samples: int, kernel: RBF = RBF()) -> Objective:
     if name == "gpvi":
         return GPVI(num_samples, kernel=kernel)
     return ParVI(SVGD(kernel), num_samples, independent=name == "amortized_svgd_two_batches")
+
+
+@dataclass
+class OneBatchGPVI(Objective):
+    """GPVI that moves the batch from which it estimates its expectation, as published amortised SVGD does.
+
+    Attributes:
+        num_samples: noises in the one batch, ``z' = z``.
+    """
+
+    num_samples: int
+
+    def __call__(self, sampler: Sampler, target: Target, batch: Tensor | None, rng: torch.Generator) -> Loss:
+        assert isinstance(sampler, Generator)
+        z = sampler.noise(self.num_samples, rng)
+        h = float(median_bandwidth(squared_distances(z, z), same=True))
+        gpvi = GPVI(self.num_samples, kernel=RBF(h))
+        phi, info = gpvi.functional_gradient(sampler, target, z, z, batch, rng)
+        return surrogate(sampler(z), phi), info
 
 
 def gradient(loss: Float[Tensor, ""], sampler: Sampler) -> Float[Tensor, " p"]:
@@ -134,6 +156,43 @@ def expected_directions(
         "amortized_svgd_two_batches": two,
         "amortized_svgd": (1 - 1 / num_samples) * two + own / num_samples,
     }
+
+
+@torch.no_grad()
+def scale_moments(
+    dim: int,
+    num_samples: int,
+    batches: int,
+    rng: torch.Generator,
+    rule: BandwidthRule = "paper",
+    independent: bool = False,
+) -> Float[Tensor, "b 2"]:
+    """Drive A and repulsion B of amortised SVGD for ``x = σz`` and the target ``N(0, I)``, per batch and coordinate.
+
+    The bandwidth scales with σ², so one set of batches holds for every σ: with the library's sign the derivative of
+    the surrogate in σ is ``d (σ A - B / σ)``, which vanishes at ``σ² = E B / E A``.
+
+    Args:
+        independent: whether sources and queries are two batches, or one in both roles.
+    """
+    rows = []
+    for _ in range(batches):
+        z = torch.randn(num_samples, dim, generator=rng, dtype=torch.float64)
+        query = torch.randn(num_samples, dim, generator=rng, dtype=torch.float64) if independent else None
+        drive, _ = SVGD(RBF(rule))(z, -z, query=query)
+        both, _ = SVGD(RBF(rule))(z, torch.zeros_like(z), query=query)  # the repulsion alone
+        moved = z if query is None else query
+        a, b = ((field * moved).mean() for field in (drive - both, -both))
+        rows.append(torch.stack([a, b]))
+    return torch.stack(rows)
+
+
+def resting_variance(moments: Float[Tensor, "b 2"]) -> tuple[float, float]:
+    """``σ² = E B / E A`` of :func:`scale_moments`, and its standard error by the delta method."""
+    a, b = moments.mean(0)
+    ratio = b / a
+    residual = moments[:, 1] - ratio * moments[:, 0]
+    return float(ratio), float(residual.std() / len(moments) ** 0.5 / a)
 
 
 def probe(generator: Generator, target: Target, config: dict, rng: torch.Generator) -> dict[str, Tensor]:
@@ -235,7 +294,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     return Outcome(metrics, {name: value.float() for name, value in arrays.items()})
 
 
-EXPERIMENTS = tuple(
+ALONG_TRAINING = tuple(
     Experiment(
         name=f"descent-{target}",
         title=f"Section 3.5: is the pulled-back direction one of descent? {title}",
@@ -246,3 +305,136 @@ EXPERIMENTS = tuple(
     )
     for target, title in TARGETS.items()
 )
+
+OPTIMA = {
+    "banana": {"dim": 2, "noise_dim": 2, "hidden": [20, 20], "noise_scale": 1.0},
+    "gaussian_5": {"dim": 5, "noise_dim": 5, "hidden": [40], "noise_scale": 0.5},
+    "gaussian_10": {"dim": 10, "noise_dim": 10, "hidden": [40], "noise_scale": 0.5},
+    "wide": {"dim": 20, "noise_dim": 5, "hidden": [32, 32], "noise_scale": 0.5},
+}
+"""The cases of :data:`FROM_OPTIMUM`, by target; only in the last the generator cannot represent the target."""
+
+CONTINUATIONS = {
+    "gpvi": 100,
+    "amortized_svgd_two_batches": 100,
+    "gpvi_one_batch": 100,
+    "amortized_svgd": 100,
+    "amortized_svgd_half": 100,
+    "amortized_svgd_20": 20,
+}
+"""What continues from the optimum, with its batch: the directions, GPVI with one batch, and amortised SVGD as
+published with half the bandwidth or with 20 points."""
+
+OPTIMUM_SIZES = {
+    "smoke": {"elbo_steps": 20, "stages": [0, 2], "blocks": 4, "block_size": 50, "pair_size": 20, "batches": 2},
+    "quick": {"elbo_steps": 200, "stages": [0, 5, 30], "blocks": 8, "block_size": 200, "pair_size": 100, "batches": 2},
+    "paper": {
+        "elbo_steps": 1500,
+        "stages": [0, 3, 10, 30, 100, 300],
+        "blocks": 20,
+        "block_size": 1000,
+        "pair_size": 200,
+        "batches": 5,
+    },
+}
+
+
+def known_target(name: str, device: torch.device | str = "cpu") -> Target:
+    """The target of a case: one of :data:`TARGETS`, or a correlated Gaussian of that dimension."""
+    if name in TARGETS:
+        return make_target(name, device)
+    dim = {"gaussian_5": 5, "gaussian_10": 10}[name]
+    root = torch.randn(dim, dim, generator=torch.Generator().manual_seed(99), dtype=torch.float64) / dim**0.5
+    covariance = root @ root.mT + 0.2 * torch.eye(dim)
+    return Gaussian(torch.ones(dim, dtype=torch.float64, device=device), covariance.to(device))
+
+
+def optimum_config(method: str, profile: str) -> dict:
+    """Everything but the seed; ``method`` is the case. Adam at 1e-2, falling to 1e-4, then at 1e-3 for each method."""
+    runs = CONTINUATIONS if profile == "paper" else {name: CONTINUATIONS[name] for name in DIRECTIONS}
+    settings = {"target": method, "generator": OPTIMA[method], "runs": runs, "elbo_samples": 100}
+    return settings | {"elbo_lr": 1e-2, "elbo_final_lr": 1e-4, "lr": 1e-3} | OPTIMUM_SIZES[profile]
+
+
+def optimum_seeds(profile: str) -> tuple[int, ...]:
+    """Every seed is another start, and so another optimum."""
+    return tuple(range(2 if profile == "paper" else 1))
+
+
+def _continuation(name: str, num_samples: int) -> Objective:
+    if name == "gpvi_one_batch":
+        return OneBatchGPVI(num_samples)
+    if name.startswith("amortized_svgd_two"):
+        return objective(name, num_samples)
+    if name.startswith("amortized_svgd"):
+        return objective("amortized_svgd", num_samples, RBF("half" if name.endswith("half") else "paper"))
+    return objective(name, num_samples)
+
+
+def run_from_optimum(config: dict, method: str, context: RunContext) -> Outcome:
+    """Train by the exact density, then let each method of ``config["runs"]`` continue from there.
+
+    Arrays, each with one row per stage: those of :func:`run`, with the continuation's name and a dot before them. The
+    directions are measured at the batch of the continuation and the paper's bandwidth.
+    """
+    rng = torch.Generator(context.device).manual_seed(context.seed)
+    target = known_target(config["target"], context.device)
+    generator = make_generator(config["generator"], rng)
+    fit(
+        generator,
+        target,
+        NegativeELBO(config["elbo_samples"]),
+        steps=config["elbo_steps"],
+        lr=config["elbo_lr"],
+        final_lr=config["elbo_final_lr"],
+        rng=rng,
+        label=context.label,
+        progress=context.progress,
+    )
+    start = {name: value.clone() for name, value in generator.state_dict().items()}
+    arrays = {"stage": torch.tensor(config["stages"]).float()}
+    for name, num_samples in config["runs"].items():
+        generator.load_state_dict(start)
+        rows = _continue(generator, target, name, config | {"num_samples": num_samples}, context)
+        arrays |= {f"{name}.{key}": torch.stack([row[key].cpu() for row in rows]).float() for key in rows[0]}
+    metrics = {f"{name}.kl": float(arrays[f"{name}.kl"][-1]) for name in config["runs"]}
+    return Outcome(metrics | {"optimum.kl": float(arrays["gpvi.kl"][0])}, arrays)
+
+
+def _continue(
+    generator: Generator, target: Target, name: str, config: dict, context: RunContext
+) -> list[dict[str, Tensor]]:
+    """What :func:`probe` finds at every stage of one continuation."""
+    rows = []
+
+    def measure(step: int, sampler: Generator) -> dict:
+        if step in config["stages"]:
+            own_rng = torch.Generator(context.device).manual_seed(1_000_000 + 10_000 * context.seed + step)
+            rows.append(probe(sampler, target, config, own_rng))
+        return {}
+
+    fit(
+        generator,
+        target,
+        _continuation(name, config["num_samples"]),
+        steps=config["stages"][-1],
+        lr=config["lr"],
+        rng=torch.Generator(context.device).manual_seed(2_000_000 + context.seed),
+        callback=measure,
+        callback_every=1,
+        label=context.label,
+        progress=context.progress,
+    )
+    return rows
+
+
+FROM_OPTIMUM = Experiment(
+    name="descent-from-optimum",
+    title="Section 3.5: does a method stay at the minimum of the divergence?",
+    methods=tuple(OPTIMA),
+    config=optimum_config,
+    seeds=optimum_seeds,
+    run=run_from_optimum,
+)
+
+EXPERIMENTS = (*ALONG_TRAINING, FROM_OPTIMUM)

@@ -169,7 +169,7 @@ def new_generator(config: dict, rng: torch.Generator) -> Generator:
     """PyTorch's default initialisation, one trained λ per coordinate, float64."""
     scale = torch.full((2,), config["noise_scale"], dtype=torch.float64, device=rng.device)
     settings: dict = {"noise_scale": scale, "train_noise_scale": True, "dtype": torch.float64, "device": rng.device}
-    return Generator(2, **config["generator"], **settings, rng=rng)
+    return Generator(2, **config["generator"], **settings, activation="relu", rng=rng)
 
 
 def recorded_generator(config: dict, arrays: dict[str, Tensor]) -> Generator:

@@ -106,7 +106,8 @@ class PeakMemory(TorchDispatchMode):
 def generator(config: dict, dim: int, rng: torch.Generator, dtype: torch.dtype = torch.float32) -> Generator:
     """An untrained generator with ``k = min(noise_dim, d)``."""
     noise_dim, scale = min(config["noise_dim"], dim), config["noise_scale"]
-    return Generator(dim, noise_dim, config["hidden"], noise_scale=scale, rng=rng, dtype=dtype, device=rng.device)
+    size = (dim, noise_dim, config["hidden"])
+    return Generator(*size, noise_scale=scale, activation="relu", rng=rng, dtype=dtype, device=rng.device)
 
 
 def _median_ms(call, min_run_time: float) -> tuple[float, float]:

@@ -1,0 +1,149 @@
+"""The queue of long runs: a list of cells in order of value per hour, computed on one thread each, and resumed.
+
+The list is a TOML file of entries such as ::
+
+    [[entry]]
+    what = "Table 3 at 100 epochs: particles"
+    experiment = "open-category-mnist-published"
+    methods = ["deep_ensemble", "svgd"]
+    seeds = [0, 1, 2]
+    hours = 1.3  # of one cell on one thread
+
+Entries run in this order, and within an entry a first seed of all methods before a second of any. All are at the
+profile ``paper``, where valid records and checkpoints are used: after any stop the same command goes on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpvi_lib import records
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.experiments import Experiment, get_experiment
+from gpvi_lib.paths import build_root, results_root, shown
+from gpvi_lib.profiles import get_profile
+
+PROFILE = "paper"
+KEYS: dict[str, type | tuple[type, ...]] = {
+    "what": str,
+    "experiment": str,
+    "methods": list,
+    "seeds": list,
+    "hours": (int, float),
+}
+
+
+@dataclass(frozen=True)
+class QueuedCell:
+    """One run of the queue.
+
+    Attributes:
+        what: the entry that asks for it.
+        experiment, method, seed: the cell.
+        hours: expected, on one thread.
+    """
+
+    what: str
+    experiment: Experiment
+    method: str
+    seed: int
+    hours: float
+
+    @property
+    def cell(self) -> tuple[Experiment, str, int]:
+        """As the record store names it."""
+        return self.experiment, self.method, self.seed
+
+
+def default_path() -> Path:
+    """The list: ``queue.toml`` beside the records."""
+    return results_root() / "queue.toml"
+
+
+def read(path: Path) -> list[QueuedCell]:
+    """The cells of a list, in the order in which they run; one that an earlier entry has is left out.
+
+    Raises:
+        GPVIError: if there is no such file, or an entry lacks something, naming entry and key.
+        UnknownName: if an experiment or a method does not exist.
+    """
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("entry", [])
+    except FileNotFoundError:
+        raise GPVIError(f"there is no list of runs {shown(path)}; write one, or name another file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise GPVIError(f"{shown(path)} is not TOML: {error}") from None
+    found: dict[tuple[str, str, int], QueuedCell] = {}
+    for number, entry in enumerate(entries, 1):
+        for key, kind in KEYS.items():
+            if not isinstance(entry.get(key), kind):
+                raise GPVIError(f"entry {number} of {shown(path)} needs {key!r}, got {entry.get(key)!r}")
+        experiment = get_experiment(entry["experiment"])
+        for seed in entry["seeds"]:
+            for method in entry["methods"]:
+                experiment.check_method(method)
+                one = QueuedCell(entry["what"], experiment, method, seed, float(entry["hours"]))
+                found.setdefault((experiment.name, method, seed), one)
+    return list(found.values())
+
+
+def state(queued: QueuedCell, active: bool) -> str:
+    """``done``, ``running``, ``begun`` (there is a checkpoint), ``missing``, or what is wrong with its record."""
+    recorded = records.state(*queued.cell, PROFILE)
+    if recorded == "valid":
+        return "done"
+    if active and records.status_path(*queued.cell, PROFILE).exists():
+        return "running"
+    begun = recorded == "missing" and records.checkpoint_path(*queued.cell, PROFILE).exists()
+    return "begun" if begun else recorded
+
+
+def run(cells: list[QueuedCell], jobs: int, budget: float | None = None) -> None:
+    """Compute what has no valid record, ``jobs`` cells at a time.
+
+    Args:
+        jobs: processes, of one thread each.
+        budget: seconds after which running cells checkpoint and stop and no other starts.
+
+    Raises:
+        GPVIError: if another queue runs here, a record is damaged, or a data set is missing; nothing is computed then.
+        OutOfTime, SweepError: as :func:`gpvi_lib.records.run_cells`.
+    """
+    todo = [queued for queued in cells if not records.is_recorded(*queued.cell, get_profile(PROFILE))]
+    for experiment in {queued.experiment.name: queued.experiment for queued in todo}.values():
+        records.require_data(experiment, PROFILE)
+    deadline = None if budget is None else time.time() + budget
+    with only_one(), records.process_pool(jobs) as pool:
+        records.run_cells(pool, [queued.cell for queued in todo], deadline, (PROFILE, "cpu", False), "queue")
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Inside, no other queue runs in this checkout; however a process ends, its claim ends with it.
+
+    Raises:
+        GPVIError: if one does.
+    """
+    path = build_root() / "queue.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise GPVIError(f"a queue is running here already ({shown(path)} is locked); end it first") from None
+        yield
+
+
+def is_active() -> bool:
+    """Whether a queue runs in this checkout."""
+    try:
+        with only_one():
+            return False
+    except GPVIError:
+        return True

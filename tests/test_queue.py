@@ -1,0 +1,157 @@
+"""The queue of long runs: its list, its order, and that a kill costs nothing."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from fitted_experiment import FITTED
+from toy_experiment import TOY, redirect
+
+from gpvi_lib import queue, records
+from gpvi_lib.errors import GPVIError, RecordDamaged, SweepError, UnknownName
+from gpvi_lib.experiments import EXPERIMENTS
+
+ENTRY = (
+    '[[entry]]\nwhat = "{what}"\nexperiment = "{experiment}"\nmethods = {methods}\nseeds = {seeds}\nhours = {hours}\n'
+)
+TESTS = Path(__file__).parent
+DRIVER = """
+import sys
+from pathlib import Path
+from fitted_experiment import FITTED
+from gpvi_lib import queue
+from gpvi_lib.experiments import EXPERIMENTS
+if __name__ == "__main__":
+    EXPERIMENTS["fitted"] = FITTED
+    queue.run(queue.read(Path(sys.argv[1])), jobs=2)
+"""
+
+
+@pytest.fixture
+def listed(tmp_path, monkeypatch):
+    """Writes a list of entries, in folders of this test's own."""
+    redirect(monkeypatch, tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "toy", TOY)
+    monkeypatch.setitem(EXPERIMENTS, "fitted", FITTED)
+
+    def write(*entries, **change):
+        entry = {"what": "some", "experiment": "toy", "methods": ["svgd", "gpvi"], "seeds": [0, 1], "hours": 2} | change
+        text = "".join(ENTRY.format(**entry | one) for one in entries or ({},))
+        (tmp_path / "queue.toml").write_text(text.replace("'", '"'))
+        return tmp_path / "queue.toml"
+
+    return write
+
+
+def test_a_first_seed_of_all_methods_comes_before_a_second_and_nothing_twice(listed):
+    cells = queue.read(listed({}, {"what": "again", "methods": ["gpvi", "plain"], "seeds": [0]}))
+    found = [(one.what, one.method, one.seed) for one in cells]
+    assert found == [
+        ("some", "svgd", 0),
+        ("some", "gpvi", 0),
+        ("some", "svgd", 1),
+        ("some", "gpvi", 1),
+        ("again", "plain", 0),
+    ]
+
+
+def test_the_committed_list_names_what_there_is():
+    cells = queue.read(Path(__file__).parents[1] / "results" / "queue.toml")
+    assert cells and all(one.hours > 0 and one.seed in one.experiment.seeds("paper") for one in cells)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"experiment": "toi"}, UnknownName, "unknown experiment 'toi'; did you mean 'toy'"),
+        ({"methods": ["svdg"]}, UnknownName, "svdg"),
+        ({"hours": '"two"'}, GPVIError, "entry 1 of .*queue.toml needs 'hours', got 'two'"),
+        ({"what": 'a" b'}, GPVIError, "is not TOML"),
+    ],
+)
+def test_a_list_with_a_slip_is_refused_by_name(listed, change, error, message):
+    with pytest.raises(error, match=message):
+        queue.read(listed(**change))
+
+
+def test_a_list_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(GPVIError, match="no list of runs .*nowhere.toml"):
+        queue.read(tmp_path / "nowhere.toml")
+
+
+def test_what_is_done_begun_and_missing(listed):
+    cells = queue.read(listed())
+    assert [queue.state(one, active=False) for one in cells] == 4 * ["missing"]
+    records.run_or_load(TOY, "svgd", 0, "paper", progress=False)
+    begun = records.checkpoint_path(TOY, "gpvi", 0, "paper")
+    begun.parent.mkdir(parents=True, exist_ok=True)
+    begun.write_bytes(b"")
+    running = records.status_path(TOY, "svgd", 1, "paper")
+    running.parent.mkdir(parents=True)
+    running.write_text("half")
+    assert [queue.state(one, active=True) for one in cells] == ["done", "begun", "running", "missing"]
+    assert queue.state(cells[2], active=False) == "missing"  # left behind by a queue that was killed
+
+
+def test_one_cell_that_fails_does_not_keep_the_others_from_running(listed, monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, methods=("diverges", "plain")))
+    cells = queue.read(listed({"methods": ["diverges", "plain"], "seeds": [1, 0]}))
+    with pytest.raises(SweepError, match="1 of 4 runs of queue failed: toy diverges seed 1: .* met nan at step 7"):
+        queue.run(cells, jobs=1)
+    assert [queue.state(one, active=False) for one in cells] == ["missing", "done", "done", "done"]
+
+
+def test_a_damaged_record_is_not_overwritten(listed):
+    cells = queue.read(listed())
+    path = records.run_or_load(TOY, "gpvi", 1, "paper", progress=False).path
+    path.write_text("{")
+    with pytest.raises(RecordDamaged, match="gpvi-seed1"):
+        queue.run(cells, jobs=1)
+    assert path.read_text() == "{" and queue.state(cells[0], active=False) == "missing"
+
+
+def test_two_queues_do_not_run_beside_each_other(listed):
+    with queue.only_one():
+        assert queue.is_active()
+        with pytest.raises(GPVIError, match="running here already"):
+            queue.run(queue.read(listed()), jobs=1)
+    assert not queue.is_active()
+
+
+def test_a_queue_that_is_killed_goes_on_and_its_results_are_those_of_an_undisturbed_one(listed, tmp_path):
+    """Killed with -9 twice, at random moments of some two seconds' work."""
+    path = listed({"experiment": "fitted", "methods": ["slow"], "seeds": [0, 1]})
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]), "OMP_NUM_THREADS": "1"}
+    (tmp_path / "driver.py").write_text(DRIVER)
+    command, draw = [sys.executable, str(tmp_path / "driver.py"), str(path)], random.Random(0)
+    for _ in range(2):
+        started = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+        _wait_for_a_checkpoint(started)
+        time.sleep(draw.uniform(0, 0.4))
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+    subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL, timeout=300)
+    for seed in (0, 1):
+        disturbed = records.load(FITTED, "slow", seed, "paper").arrays()["x"]
+        alone = records.run_or_load(FITTED, "slow", seed, "paper", fresh=True, progress=False).arrays()["x"]
+        assert torch.equal(disturbed, alone)
+    assert not queue.is_active()
+
+
+def _wait_for_a_checkpoint(process, patience=120.0):
+    """Until the queue has saved something, or has ended."""
+    folder = records.checkpoint_path(FITTED, "slow", 0, "paper").parent
+    end, before = time.monotonic() + patience, _newest(folder)
+    while _newest(folder) == before and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _newest(folder):
+    return max((path.stat().st_mtime_ns for path in folder.glob("*.pt")), default=0)
