@@ -456,7 +456,8 @@ def _setting(config: dict) -> list[str]:
     """What a configuration has that the paper does not print, or prints otherwise."""
     priors = {"normal": [f"prior N(0, {config['prior_scale'] ** 2:g}/fan-in)"], "flat": ["no prior"]}
     rate = [] if config["lr"] == PRINTED_LR else [f"learning rate {config['lr']:g}"]
-    return rate + priors.get(config["prior"], [])
+    inverse = ["exact inverse"] if config["objective"].get("inverse", {}).get("kind") == "block" else []
+    return rate + priors.get(config["prior"], []) + inverse
 
 
 def image_deviations(dataset: str, length: str, method: str, profile: str) -> str:
@@ -464,7 +465,7 @@ def image_deviations(dataset: str, length: str, method: str, profile: str) -> st
     config = image_config(dataset, KNOWN_CLASSES, length, method, profile)
     parts = _setting(config)
     if method.endswith("_authors"):
-        parts.append(f"one trained λ from {config['sampler']['noise_scale']:g}, exact inverse")
+        parts.append(f"one trained λ from {config['sampler']['noise_scale']:g}")
     if profile != "paper":
         parts.insert(0, f"{profile} size")
     elif length != "published":
