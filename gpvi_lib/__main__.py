@@ -273,11 +273,14 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
 
 
 def _print_scores(table: pandas.DataFrame, verdicts: bool) -> None:
+    from gpvi_lib.scoreboard import length
+
     ran = table[table["n_seeds"] > 0]
-    rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "verdict")]
+    rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "steps / printed", "verdict")]
     for row in ran.itertuples():
         paper, ours = _mean_sd(row.paper_mean, row.paper_sd), _mean_sd(row.ours_mean, row.ours_sd)
-        rows.append((row.item, row.metric, row.method, row.setting, paper, ours, str(row.n_seeds), row.verdict))
+        runs = str(row.n_seeds), length(row.steps, row.printed_steps)
+        rows.append((row.item, row.metric, row.method, row.setting, paper, ours, *runs, row.verdict))
     _print_table(rows if verdicts else [row[:-1] for row in rows])
     if verdicts:
         print(", ".join(f"{count} {verdict}" for verdict, count in table["verdict"].value_counts().items()))

@@ -105,7 +105,7 @@ def require_clean() -> None:
     if has_changes():
         raise GPVIError(
             "gpvi_lib/ differs from its commit (git status shows where), so a record at paper could not name the code "
-            "that it comes from; commit or stash the changes, or ask for such records with --dirty"
+            "that it comes from; commit or stash the changes, or ask `run` or `queue` for such records with --dirty"
         )
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from gpvi_lib import how_far, scoreboard
-from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import EXPERIMENTS, get_experiment
 from gpvi_lib.experiments.printed import PRINTED
 from gpvi_lib.how_far import Row
@@ -111,10 +110,24 @@ def test_a_row_without_records_says_so(ours):
     assert [cell.strip() for cell in line.split("|")][1:5] == ["Mean-field VI", "not run / 200 epochs", "–", "0"]
 
 
-def test_an_experiment_stands_instead_of_one_that_there_is():
-    for experiment in EXPERIMENTS.values():
-        for name in experiment.instead_of:
-            try:
-                assert get_experiment(name).scores
-            except UnknownName:
-                pytest.fail(f"{experiment.name} stands instead of {name}, which is no experiment")
+def test_runs_that_take_over_a_row_are_longer_and_differ_in_little_else():
+    """Those of the published epochs have the printed learning rate, too."""
+    pairs = [
+        (one, other)
+        for fillers in scoreboard.planned().values()
+        for one in fillers
+        for other in fillers
+        if other.experiment.name in one.experiment.instead_of
+    ]
+    assert len({one.experiment.name for one, _ in pairs}) == 8
+    for one, other in pairs:
+        longer, shorter = (filler.experiment.config(filler.method, "paper") for filler in (one, other))
+        assert longer["steps"] > shorter["steps"], one.key
+        changed = {key for key in longer.keys() | shorter.keys() if longer.get(key) != shorter.get(key)}
+        assert changed <= {"steps", "history_every"} | ({"lr"} if one.experiment.needs_gpu else set()), one.key
+
+
+def test_all_longer_runs_fill_rows_but_the_controls():
+    for experiment in (one for one in EXPERIMENTS.values() if one.instead_of):
+        filled = {method for score in experiment.scores for method in experiment.methods_of(score)}
+        assert {method for method in experiment.methods if "lambda_1_exact_jac_narrow" not in method} == filled

@@ -283,6 +283,16 @@ def test_less_than_half_the_printed_length_is_too_short(registry, steps, method,
     assert (ours.run, ours.steps, ours.too_short) == (("toy", method), steps, too_short)
 
 
+def test_two_experiments_that_do_not_know_of_each_other_cannot_fill_one_row(registry):
+    register(registry, [TOY, replace(TOY, name="other")])
+    records.run_or_load("toy", "svgd", 0, "paper", progress=False)
+    records.run_or_load("other", "gpvi", 0, "paper", progress=False)
+    scoreboard.build()
+    records.run_or_load("other", "svgd", 0, "paper", progress=False)
+    with pytest.raises(GPVIError, match="two scores fill the row gpvi/table2 svgd sigma_error printed; one is in toy"):
+        scoreboard.build()
+
+
 def test_where_no_length_is_printed_nothing_is_too_short(registry):
     register(registry, [of_length(1), replace(of_length(2), name="longer", instead_of=("toy",))])
     records.run_or_load("toy", "svgd", 0, "paper", progress=False)
