@@ -258,11 +258,12 @@ def of_length(steps):
 
 
 @pytest.mark.parametrize("backwards", [True, False])
-def test_of_three_the_longest_with_records_fills_the_row(registry, backwards):
+def test_of_several_the_longest_with_records_fills_the_row(registry, backwards):
     short, longer = of_length(10), replace(of_length(20), name="longer", instead_of=("toy",))
     longest = replace(of_length(30), name="longest", instead_of=("toy", "longer"))
-    register(registry, (short, longer, longest), backwards)
-    for experiment, expected in ((short, 10), (longest, 30), (longer, 30)):
+    brief = replace(of_length(5), name="brief", instead_of=("toy", "longer", "longest"))  # not longer, whatever it says
+    register(registry, (short, longer, longest, brief), backwards)
+    for experiment, expected in ((short, 10), (brief, 10), (longest, 30), (longer, 30)):
         records.run_or_load(experiment, "svgd", 0, "paper", progress=False)
         (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
         assert row.steps == expected
