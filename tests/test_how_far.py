@@ -119,7 +119,7 @@ def test_runs_that_take_over_a_row_are_longer_and_differ_in_little_else():
         for other in fillers
         if other.experiment.name in one.experiment.instead_of
     ]
-    assert len({one.experiment.name for one, _ in pairs}) == 8
+    assert len({one.experiment.name for one, _ in pairs}) >= 8
     for one, other in pairs:
         longer, shorter = (filler.experiment.config(filler.method, "paper") for filler in (one, other))
         assert longer["steps"] > shorter["steps"], one.key
