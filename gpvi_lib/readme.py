@@ -86,6 +86,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-settings",
             "open-category-digits",
             "open-category-prior",
+            "smooth-mnist",
         ),
     ),
     (
@@ -98,7 +99,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-cifar10-clean-published",
         ),
     ),
-    ("beyond the paper: regression on UCI sets", "notebooks/17-your-own-model", ("uci-regression",)),
+    ("beyond the paper: regression on UCI sets", "notebooks/17-your-own-model", ("uci-regression", "smooth-uci")),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
 """Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.

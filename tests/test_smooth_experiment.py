@@ -8,7 +8,7 @@ import torch
 from gpvi_lib.experiments import smooth
 from gpvi_lib.experiments.base import RunContext
 
-ROWS = smooth.FIGURES | smooth.TABLES
+ROWS = smooth.FIGURES | smooth.TABLES | smooth.UCI | smooth.MNIST
 
 
 @pytest.mark.parametrize("method", ROWS)
@@ -18,7 +18,8 @@ def test_nothing_but_the_activation_differs(method, profile):
     printed, ours = experiment.config(row, profile), smooth.config(ROWS, method, profile)
     assert printed != ours
     text = json.dumps(ours, sort_keys=True)
-    for ending in (', "activation": "tanh"', '"activation": "tanh", '):
+    units = "softplus" if printed["objective"]["kind"] == "gpvi" else "tanh"
+    for ending in (f', "activation": "{units}"', f'"activation": "{units}", '):
         text = text.replace(ending, "", 1)
     assert text == json.dumps(printed, sort_keys=True) and text.count("activation") == 0
 

@@ -537,6 +537,7 @@ IMAGES = tuple(
     )
     for experiment in _of_images(dataset, length, title + label, item)
 )
+MNIST = next(experiment for experiment in IMAGES if experiment.name == "open-category-mnist")
 LONGER = Experiment(
     name="open-category-mnist-longer",
     title="Table 3: MNIST with LeNet-5, four times as many epochs: where is it heading?",
