@@ -42,16 +42,27 @@ DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Compute from nothing, whatever records exist.")]
 JobsOption = Annotated[int, typer.Option(min=1, help="How many run side by side; they share the cores.")]
 TimeoutOption = Annotated[float | None, typer.Option(help="Seconds that one cell may take; no limit by default.")]
+DirtyOption = Annotated[
+    bool, typer.Option("--dirty", help="At paper, compute even if gpvi_lib/ differs from its commit.")
+]
 NamesArgument = Annotated[list[str] | None, typer.Argument(help="Paths, names or numbers; all by default.")]
 
 
 @app.command("list")
 def list_experiments(
     missing: Annotated[str | None, typer.Option(metavar="PROFILE", help="Only what has no valid record there.")] = None,
+    unprovenanced: Annotated[
+        bool, typer.Option("--unprovenanced", help="Only records at paper whose commit does not tell their code.")
+    ] = False,
 ) -> None:
     """Show experiments, methods and profiles, and which records exist (valid/expected)."""
     from gpvi_lib.experiments import EXPERIMENTS
 
+    if missing is not None and unprovenanced:
+        raise GPVIError("--missing and --unprovenanced are two lists: ask for one at a time")
+    if unprovenanced:
+        _print_unprovenanced()
+        return
     if missing is not None:
         _print_table([("experiment", "method", "seeds"), *_without_record(get_profile(missing).name)])
         return
@@ -63,6 +74,27 @@ def list_experiments(
         _print_table([("  method", *PROFILES), *((f"  {row[0]}", *row[1:]) for row in rows)])
         print()
     _print_table([(f"{profile.name}:", profile.purpose) for profile in PROFILES.values()])
+
+
+def _print_unprovenanced() -> None:
+    """One line for each method with records at paper that have a doubtful commit, by reason, and how many there are."""
+    from gpvi_lib import provenance, records
+
+    history, total = provenance.history(), 0
+    found: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records.recorded("paper"):
+        total += 1
+        why = provenance.doubt(record.commit, history)
+        if why:
+            found.setdefault((record.experiment, record.method, why), []).append(record)
+    rows, counts = [("experiment", "method", "seeds", "minutes", "why")], Counter[str]()
+    for (experiment, method, why), some in found.items():
+        seeds = ", ".join(str(seed) for seed in sorted(record.seed for record in some))
+        rows.append((experiment, method, seeds, f"{sum(record.seconds for record in some) / 60:.1f}", why))
+        counts[why] += len(some)
+    _print_table(rows)
+    said = ", ".join(f"{count} {why}" for why, count in counts.most_common())
+    print(f"{counts.total()} of {total} records" + (f": {said}" if said else ""))
 
 
 def _states(experiment: Experiment, method: str, profile: str) -> str:
@@ -99,6 +131,7 @@ def run(
     device: DeviceOption = "cpu",
     jobs: JobsOption = 1,
     fresh: FreshOption = False,
+    dirty: DirtyOption = False,
     budget: Annotated[
         float | None, typer.Option(min=0, help="Minutes, then stop; the same command goes on (exit 75).")
     ] = None,
@@ -130,6 +163,7 @@ def run(
         for one in chosen:
             left = None if end is None else max(0.0, end - time.monotonic())
             settings: dict = {"device": device, "fresh": fresh, "jobs": jobs, "executor": pool, "budget": left}
+            settings["dirty"] = dirty
             try:
                 found = records.sweep(one, profile, method, seed, **settings)
             except SweepError as error:  # names what failed; the other experiments can still run
@@ -185,6 +219,7 @@ def queue(
     show: Annotated[bool, typer.Option("--list", help="Say what is done, running and missing; run nothing.")] = False,
     jobs: JobsOption = 1,
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes, then stop; the same command goes on.")] = None,
+    dirty: DirtyOption = False,
 ) -> None:
     """Compute a list of long runs at paper, in its order, one thread each; stopped anywhere, it goes on from there."""
     from gpvi_lib import queue as long_runs
@@ -192,7 +227,7 @@ def queue(
     cells = long_runs.read(long_runs.default_path() if path is None else path)
     _print_queue(cells)
     if not show:
-        long_runs.run(cells, jobs, None if budget is None else 60 * budget)
+        long_runs.run(cells, jobs, None if budget is None else 60 * budget, dirty)
 
 
 def _print_queue(cells: Sequence[QueuedCell]) -> None:
@@ -218,8 +253,11 @@ def _hours_left(states: Mapping[QueuedCell, str]) -> float:
 
 @app.command()
 def scoreboard(profile: ProfileOption = "paper") -> None:
-    """Put our numbers beside the published ones, print the table and write it as CSV; at paper, also into README.md."""
-    from gpvi_lib import readme
+    """Put our numbers beside the published ones, print the table and write it as CSV; at paper, also two pages.
+
+    These are README.md and docs/how-far.md.
+    """
+    from gpvi_lib import how_far, readme
     from gpvi_lib import scoreboard as board
     from gpvi_lib.paths import repository, results_root, shown
 
@@ -227,17 +265,22 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
     path = board.write(profile)
     _print_scores(table, verdicts=get_profile(profile).name == "paper")
     print(f"written to {shown(path)}")
-    path = repository() / "README.md"
-    if profile == "paper" and results_root() == path.parent / "results" and path.exists():  # it speaks of those alone
-        readme.update(path)
+    pages = {repository() / "README.md": readme.update, repository() / "docs" / "how-far.md": how_far.update}
+    if profile == "paper" and results_root() == repository() / "results":  # they speak of those alone
+        for page, update in pages.items():
+            if page.exists():
+                update(page)
 
 
 def _print_scores(table: pandas.DataFrame, verdicts: bool) -> None:
+    from gpvi_lib.scoreboard import length
+
     ran = table[table["n_seeds"] > 0]
-    rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "verdict")]
+    rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "steps / printed", "verdict")]
     for row in ran.itertuples():
         paper, ours = _mean_sd(row.paper_mean, row.paper_sd), _mean_sd(row.ours_mean, row.ours_sd)
-        rows.append((row.item, row.metric, row.method, row.setting, paper, ours, str(row.n_seeds), row.verdict))
+        runs = str(row.n_seeds), length(row.steps, row.printed_steps)
+        rows.append((row.item, row.metric, row.method, row.setting, paper, ours, *runs, row.verdict))
     _print_table(rows if verdicts else [row[:-1] for row in rows])
     if verdicts:
         print(", ".join(f"{count} {verdict}" for verdict, count in table["verdict"].value_counts().items()))

@@ -82,12 +82,54 @@ def versions() -> dict[str, str]:
     }
 
 
+CHANGES = "+changes"
+"""What follows the commit of a record whose code was not that of the commit."""
+NO_COMMIT = "unknown"
+
+
 def commit() -> str:
     """The repository's commit, "+changes" if the package differs from it; "unknown" outside a repository."""
     head = _git("rev-parse", "HEAD")
     if not head:
-        return "unknown"
-    return head + ("+changes" if _git("status", "--porcelain", "--", "gpvi_lib") else "")
+        return NO_COMMIT
+    return head + (CHANGES if has_changes() else "")
+
+
+def has_changes() -> bool:
+    """Whether the package differs from the commit; not so outside a repository."""
+    return bool(_git("status", "--porcelain", "--", "gpvi_lib"))
+
+
+def require_clean() -> None:
+    """Raises `GPVIError` if the package differs from the commit: a record could not say what it was computed with."""
+    if has_changes():
+        raise GPVIError(
+            "gpvi_lib/ differs from its commit (git status shows where), so a record at paper could not name the code "
+            "that it comes from; commit or stash the changes, or ask `run` or `queue` for such records with --dirty"
+        )
+
+
+def history() -> frozenset[str]:
+    """Every commit that leads to the present one.
+
+    Raises:
+        GPVIError: outside a repository, and in a clone that has only the latest of them.
+    """
+    found = _git("rev-list", "HEAD").split()
+    if not found:
+        raise GPVIError(f"there is no git history in {repository()}, so no commit can be looked up; use a clone")
+    if _git("rev-parse", "--is-shallow-repository") == "true":
+        raise GPVIError("this clone has the latest commits only; get the others with `git fetch --unshallow`")
+    return frozenset(found)
+
+
+def doubt(commit: str, history: frozenset[str]) -> str:
+    """Why a record's commit does not tell what it was computed with; "" if it does."""
+    if commit in ("", NO_COMMIT):
+        return "no commit"
+    if commit.removesuffix(CHANGES) not in history:
+        return "not in the history"
+    return "changed code" if commit.endswith(CHANGES) else ""
 
 
 def _git(*arguments: str) -> str:

@@ -104,18 +104,22 @@ def state(queued: QueuedCell, active: bool) -> str:
     return "begun" if begun else recorded
 
 
-def run(cells: list[QueuedCell], jobs: int, budget: float | None = None) -> None:
+def run(cells: list[QueuedCell], jobs: int, budget: float | None = None, dirty: bool = False) -> None:
     """Compute what has no valid record, ``jobs`` cells at a time.
 
     Args:
         jobs: processes, of one thread each.
         budget: seconds after which running cells checkpoint and stop and no other starts.
+        dirty: compute even if the package differs from its commit.
 
     Raises:
-        GPVIError: if another queue runs here, a record is damaged, or a data set is missing; nothing is computed then.
+        GPVIError: if another queue runs here, a record is damaged, a data set is missing, or the package differs from
+            its commit without ``dirty``; nothing is computed then.
         OutOfTime, SweepError: as :func:`gpvi_lib.records.run_cells`.
     """
     todo = [queued for queued in cells if not records.is_recorded(*queued.cell, get_profile(PROFILE))]
+    if todo:
+        records.require_clean(get_profile(PROFILE), dirty)
     for experiment in {queued.experiment.name: queued.experiment for queued in todo}.values():
         records.require_data(experiment, PROFILE)
     deadline = None if budget is None else time.time() + budget

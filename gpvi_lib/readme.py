@@ -148,8 +148,9 @@ def scores() -> str:
         "",
         "<details><summary>All of them</summary>",
         "",
-        "| Item | Metric | Method | Setting | Paper | Ours | Seeds | Median [range] | Ours / paper | Verdict |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| Item | Metric | Method | Setting | Paper | Ours | Seeds | Steps, ours / printed | Median [range] "
+        "| Ours / paper | Verdict |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [_line(row) for row in ran.itertuples()]
     return "\n".join([*lines, "", "</details>"])
@@ -159,7 +160,8 @@ def _line(row: Any) -> str:
     """One row of the scoreboard as Markdown; the means as mean ± sd."""
     spread = f"{row.ours_median:.3g} [{row.ours_min:.3g}, {row.ours_max:.3g}]" if row.n_seeds > 1 else ""
     ratio = f"{row.ratio:.2g}" if row.ratio == row.ratio else ""
-    numbers = (_pm(row.paper_mean, row.paper_sd), _pm(row.ours_mean, row.ours_sd), str(row.n_seeds), spread, ratio)
+    means = _pm(row.paper_mean, row.paper_sd), _pm(row.ours_mean, row.ours_sd)
+    numbers = (*means, str(row.n_seeds), scoreboard.length(row.steps, row.printed_steps), spread, ratio)
     judged = scoreboard.words(row.verdict, row.verdict_median)
     return "| " + " | ".join((row.item, row.metric, row.method, row.setting, *numbers, judged)) + " |"
 

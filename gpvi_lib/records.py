@@ -390,6 +390,7 @@ def run_or_load(
     device: str = "cpu",
     fresh: bool = False,
     progress: bool = True,
+    dirty: bool = False,
 ) -> Record:
     """The record of one cell: loaded if the profile reuses records and it is valid, else computed.
 
@@ -397,10 +398,12 @@ def run_or_load(
         device: "cpu", "cuda", ... or "auto"; does not make a record stale.
         fresh: compute from nothing even if there is a valid record or a checkpoint.
         progress: draw a progress bar on stderr while computing.
+        dirty: at `paper`, compute even if the package differs from its commit.
 
     Raises:
         UnknownName: if the experiment, the method or the profile does not exist.
         RecordDamaged: if its record is damaged; that may be the only copy, so it is not overwritten.
+        GPVIError: if the package differs from its commit, at `paper` without `dirty`.
         RecordError: if the run returns a metric that is not finite, or too large arrays.
     """
     experiment, profile = get_experiment(experiment), get_profile(profile)
@@ -408,7 +411,14 @@ def run_or_load(
     fresh = fresh or not profile.reuse
     if not fresh and is_recorded(experiment, method, seed, profile):
         return load(experiment, method, seed, profile)
+    require_clean(profile, dirty)
     return _compute(experiment, method, seed, profile.name, str(device), fresh, progress)
+
+
+def require_clean(profile: Profile, dirty: bool) -> None:
+    """Records that are kept, those of `paper`, come from a commit: raises `GPVIError` if not, unless `dirty`."""
+    if profile.reuse and not dirty:
+        provenance.require_clean()
 
 
 def sweep(
@@ -422,6 +432,7 @@ def sweep(
     jobs: int = 1,
     progress: bool = True,
     budget: float | None = None,
+    dirty: bool = False,
 ) -> list[Record]:
     """The records of all cells methods x seeds, in that order; valid ones are loaded, the others computed.
 
@@ -434,9 +445,11 @@ def sweep(
         progress: draw a bar over the cells on stderr; silent if nothing has to be computed.
         budget: seconds after which running cells checkpoint and stop and no other starts. With one, valid records
             and checkpoints are reused at every profile, so that the next call goes on.
+        dirty: at `paper`, compute even if the package differs from its commit.
 
     Raises:
         UnknownName, RecordDamaged, DataMissing: before anything is computed.
+        GPVIError: likewise, if the package differs from its commit, at `paper` without `dirty`.
         OutOfTime: if the budget ended before the cells did.
         SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
     """
@@ -450,6 +463,7 @@ def sweep(
     fresh = fresh or not (profile.reuse or budget is not None)
     todo = [cell for cell in cells if fresh or not is_recorded(experiment, *cell, profile)]
     if todo:
+        require_clean(profile, dirty)
         require_data(experiment, profile.name)
     deadline = None if budget is None else time.time() + budget
     with _executor(executor, min(jobs, len(todo)), experiment.all_cores) as pool:
@@ -559,6 +573,16 @@ def _end_with_parent() -> None:
     assert parent is not None, "only in a process that multiprocessing started"
     parent.join()
     os._exit(1)
+
+
+def recorded(profile: str | Profile) -> Iterator[Record]:
+    """Every whole record of a profile, current or stale, by experiment, method and seed.
+
+    Raises:
+        RecordDamaged: if one is truncated or was changed by hand.
+    """
+    for path in sorted((results_root() / get_profile(profile).name).glob("*/*.json")):
+        yield _parse(path)
 
 
 def frame(

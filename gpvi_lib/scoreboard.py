@@ -15,7 +15,12 @@ than 2s, `not reproduced` if it is behind by more than 2s, else `reproduced`. Ea
 
 Where few seeds make the mean, the two can differ, and `words` says both: "reproduced (median: better)". The range over
 the seeds is `ours_min` to `ours_max`. The size of a difference, which no verdict tells, is `ratio`: our mean over the
-paper's. Runs that stand in for others of the paper's length, as yet without records, are `too short` for any verdict.
+paper's.
+
+A row takes the longest runs that there are, be their seeds fewer than those of shorter ones, and says how long they
+are: `steps` of training, or the proposals of a chain, beside `printed_steps`, empty where the paper prints none (epochs
+count as the steps that they have on our data). Runs of less than half the printed length are `too short` for a verdict.
+A best setting has a length of its own: it is too short only while longer runs of it are waiting for their records.
 
 `paper_sd` is what the paper prints after ±, entered as it is: the standard error of the mean in Tables 4 to 7 of
 function-space POVI; elsewhere, as far as a paper says, the standard deviation over its runs.
@@ -25,16 +30,18 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
 from statistics import mean, median, quantiles, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpvi_lib import records
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.experiments import EXPERIMENTS, Experiment, Score
+from gpvi_lib.experiments.base import steps_of
 from gpvi_lib.paths import results_root, write_atomically
 from gpvi_lib.profiles import Profile, get_profile
 
@@ -56,6 +63,8 @@ COLUMNS = (
     "ours_max",
     "ratio",
     "n_seeds",
+    "steps",
+    "printed_steps",
     "profile",
     "deviations",
     "verdict",
@@ -86,13 +95,18 @@ class Ours:
     """Our numbers for one row, one for each seed.
 
     Attributes:
-        stands_in: whether a longer experiment, with the paper's number of steps, would take the row over.
+        run: names of the experiment and of its method.
+        steps, printed_steps: of our runs and of the paper's, None where there are none or none are printed.
+        too_short: whether they are too short for a verdict.
     """
 
     values: tuple[float, ...]
     better: str
     deviations: str
-    stands_in: bool = False
+    run: tuple[str, str] = ("", "")
+    steps: int | None = None
+    printed_steps: int | None = None
+    too_short: bool = False
 
     @property
     def mean(self) -> float:
@@ -152,8 +166,17 @@ def words(verdict: str, verdict_median: str) -> str:
     return verdict if verdict_median == verdict else f"{verdict} (median: {verdict_median})"
 
 
+def length(steps: Any, printed_steps: Any) -> str:
+    """How long runs are in words, as "2,160 / 72,000"; the first alone where none are printed, "" without steps."""
+    import pandas
+
+    if pandas.isna(steps):
+        return ""
+    return f"{steps:,}" if pandas.isna(printed_steps) else f"{steps:,} / {printed_steps:,}"
+
+
 def _judged(paper: Published, ours: Ours, number: float, error: float) -> str:
-    if ours.stands_in:
+    if ours.too_short:
         return "too short"
     exponent = Decimal(paper.printed).as_tuple().exponent
     assert isinstance(exponent, int), "published numbers are finite"
@@ -178,18 +201,18 @@ def build(profile: str | Profile = "paper") -> pandas.DataFrame:
     import pandas
 
     profile = get_profile(profile)
-    ours = _collect(profile)
+    ours, expected = collect(profile), planned()
     rows = []
     for paper in published():
         printed = ours.pop((paper.item, paper.method, paper.metric, "printed"), None)
-        rows.append(_row(paper, "printed", printed, profile))
+        rows.append(_row(paper, "printed", printed, profile, expected))
         best = ours.pop((paper.item, paper.method, paper.metric, "best"), None)
         if best is not None:
-            rows.append(_row(paper, "best", best, profile))
+            rows.append(_row(paper, "best", best, profile, expected))
     for (item, method, metric, setting), mine in ours.items():
         unpublished = Published(item, method, metric, mine.better, "nan", math.nan)
-        rows.append(_row(unpublished, setting, mine, profile))
-    return pandas.DataFrame(rows, columns=list(COLUMNS))
+        rows.append(_row(unpublished, setting, mine, profile, expected))
+    return pandas.DataFrame(rows, columns=list(COLUMNS)).astype({"steps": "Int64", "printed_steps": "Int64"})
 
 
 def to_csv(board: pandas.DataFrame) -> str:
@@ -211,17 +234,20 @@ def write(profile: str | Profile = "paper", path: Path | None = None) -> Path:
     return path
 
 
-def _row(paper: Published, setting: str, ours: Ours | None, profile: Profile) -> tuple:
+def _row(paper: Published, setting: str, ours: Ours | None, profile: Profile, expected: Planned) -> tuple:
     head = (paper.item, paper.method, setting, paper.metric, paper.better, paper.mean, paper.sd)
     if ours is None:
-        return (*head, *[math.nan] * 6, 0, profile.name, "", "not run", "not run")
+        fillers = expected.get((paper.item, paper.method, paper.metric, setting), [])
+        printed_steps = next((filler.printed_steps for filler in fillers), None)
+        return (*head, *[math.nan] * 6, 0, None, printed_steps, profile.name, "", "not run", "not run")
     if ours.better != paper.better:
         raise GPVIError(f"{paper.item} {paper.metric}: the paper says {paper.better} is better, our score not")
     judged = ("no published value",) * 2
     if not math.isnan(paper.mean):
         judged = (verdict(paper, ours), verdict_of_median(paper, ours))
     numbers = (ours.mean, ours.sd, ours.median, min(ours.values), max(ours.values), _ratio(ours.mean, paper.mean))
-    return (*head, *numbers, len(ours.values), profile.name, ours.deviations, *judged)
+    lengths = (ours.steps, ours.printed_steps)
+    return (*head, *numbers, len(ours.values), *lengths, profile.name, ours.deviations, *judged)
 
 
 def _ratio(ours: float, paper: float) -> float:
@@ -229,40 +255,110 @@ def _ratio(ours: float, paper: float) -> float:
     return ours / paper if ours > 0 and paper > 0 else math.nan
 
 
-def _collect(profile: Profile) -> dict[RowKey, Ours]:
-    """Our number for each row that the records fill, in the order of experiments, scores and methods.
+@dataclass(frozen=True)
+class Filler:
+    """A method of an experiment that fills a row of the scoreboard by one of its scores, with or without records."""
 
-    Of two experiments that fill a row, one has to say that it does so `instead_of` the other.
-    """
-    ours: dict[RowKey, Ours] = {}
-    filled_by: dict[RowKey, Experiment] = {}
+    experiment: Experiment
+    method: str
+    score: Score
+
+    @property
+    def key(self) -> RowKey:
+        """The row."""
+        published, setting = self.experiment.row(self.method, self.score)
+        return self.score.item, published, self.score.metric, setting
+
+    @property
+    def printed_steps(self) -> int | None:
+        """What the paper prints."""
+        return self.score.printed_steps(self.key[1])
+
+    def steps(self, profile: str) -> int:
+        """Of its runs; 0 if they have none."""
+        return steps_of(self.experiment.config(self.method, profile)) or 0
+
+    def outlasts(self, other: Filler, profile: str) -> bool:
+        """Whether its runs are longer; of equal ones those that stand instead of the other's are.
+
+        Raises:
+            GPVIError: if neither experiment stands instead of the other.
+        """
+        stands, waits = (
+            one.experiment.name in two.experiment.instead_of for one, two in ((other, self), (self, other))
+        )
+        if not (stands or waits):
+            raise GPVIError(f"two scores fill the row {' '.join(self.key)}; one is in {other.experiment.name}")
+        return (self.steps(profile), stands) > (other.steps(profile), waits)
+
+
+Planned = dict[RowKey, list[Filler]]
+
+
+def _fillers() -> Iterator[Filler]:
+    """In the order of experiments, scores and methods."""
     for experiment in EXPERIMENTS.values():
-        board = records.frame(experiment, profile, missing="skip")
-        for score in experiment.scores if len(board) else ():
-            if score.profiles is not None and profile.name not in score.profiles:
-                continue
-            for key, number in _scored(experiment, score, board, profile).items():
-                other = filled_by.get(key)
-                if other is None or experiment.instead_of == other.name:
-                    ours[key], filled_by[key] = number, experiment
-                elif other.instead_of != experiment.name:
-                    raise GPVIError(f"two scores fill the row {' '.join(key)}; one is in {experiment.name}")
-    return ours
+        for score in experiment.scores:
+            for method in experiment.methods_of(score):
+                yield Filler(experiment, method, score)
 
 
-def _scored(experiment: Experiment, score: Score, board: pandas.DataFrame, profile: Profile) -> dict[RowKey, Ours]:
-    """The rows that one score fills; a method whose records do not have its metric fills none."""
-    if score.key not in board:
-        raise GPVIError(f"no record of {experiment.name} at {profile.name} has the metric {score.key!r} of its score")
-    numbers = {}
-    stands_in = any(other.instead_of == experiment.name for other in EXPERIMENTS.values())
-    for method in experiment.methods_of(score):
-        values = board.loc[board["method"] == method, score.key].dropna().tolist()
-        if values:
-            paper_method, setting = experiment.row(method, score)
-            key = (score.item, paper_method, score.metric, setting)
-            deviations = experiment.deviations(method, profile.name)
-            if key in numbers:
-                raise GPVIError(f"two methods of {experiment.name} fill the row {' '.join(key)}")
-            numbers[key] = Ours(tuple(values), score.better, deviations, stands_in)
-    return numbers
+def planned() -> Planned:
+    """What may fill each row, with records or without."""
+    found: Planned = {}
+    for filler in _fillers():
+        found.setdefault(filler.key, []).append(filler)
+    return found
+
+
+def collect(profile: str | Profile = "paper") -> dict[RowKey, Ours]:
+    """Our numbers for each row that the records fill, from the longest runs, in the order of experiments.
+
+    Raises:
+        RecordDamaged, RecordStale: if a record cannot be trusted.
+        GPVIError: if two methods of an experiment fill one row, or two experiments of which neither says `instead_of`.
+    """
+    profile = get_profile(profile)
+    boards: dict[str, pandas.DataFrame] = {}
+    expected = planned()
+    chosen: dict[RowKey, tuple[Filler, tuple[float, ...]]] = {}
+    for filler in _fillers():
+        name, score = filler.experiment.name, filler.score
+        if name not in boards:
+            boards[name] = records.frame(filler.experiment, profile, missing="skip")
+        if boards[name].empty or profile.name not in (score.profiles or (profile.name,)):
+            continue
+        values = _values(filler, boards[name], profile)
+        other, _ = chosen.get(filler.key, (None, ()))
+        if values and other is not None and other.experiment is filler.experiment:
+            twice = "scores" if other.method == filler.method else "methods"
+            raise GPVIError(f"two {twice} of {name} fill the row {' '.join(filler.key)}")
+        if values and (other is None or filler.outlasts(other, profile.name)):
+            chosen[filler.key] = filler, values
+    return {key: _ours(*found, expected[key], profile.name) for key, found in chosen.items()}
+
+
+def _values(filler: Filler, board: pandas.DataFrame, profile: Profile) -> tuple[float, ...]:
+    """One number for each seed; none for a method whose records do not have the score's metric."""
+    name, key = filler.experiment.name, filler.score.key
+    if key not in board:
+        raise GPVIError(f"no record of {name} at {profile.name} has the metric {key!r} of its score")
+    return tuple(board.loc[board["method"] == filler.method, key].dropna())
+
+
+def _ours(filler: Filler, values: tuple[float, ...], fillers: Sequence[Filler], profile: str) -> Ours:
+    experiment, method = filler.experiment, filler.method
+    steps, printed = filler.steps(profile) or None, filler.printed_steps
+    half = steps is None or printed is None or 2 * steps >= printed
+    waiting = any(
+        experiment.name in other.experiment.instead_of and other.outlasts(filler, profile) for other in fillers
+    )
+    return Ours(
+        values,
+        filler.score.better,
+        experiment.deviations(method, profile),
+        run=(experiment.name, method),
+        steps=steps,
+        printed_steps=printed,
+        too_short=not half and (filler.key[-1] != "best" or waiting),
+    )

@@ -3,7 +3,14 @@
 import pytest
 import torch
 
+from gpvi_lib import provenance
 from gpvi_lib.experiments import EXPERIMENTS
+
+
+@pytest.fixture(autouse=True)
+def _as_if_committed(monkeypatch):
+    """Tests pass while the library is being edited, too: records at `paper` are for a clean tree alone."""
+    monkeypatch.setattr(provenance, "has_changes", lambda: False)
 
 
 @pytest.fixture

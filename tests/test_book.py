@@ -15,6 +15,7 @@ RENDERED = "() => [...document.querySelectorAll('.math')].every(formula => formu
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 PAGES = [
     "README",
+    "docs/how-far",
     "docs/performance",
     *sorted(f"notebooks/{path.stem}" for path in repository().glob("notebooks/*.ipynb")),
 ]

@@ -90,7 +90,8 @@ def test_a_budget_stops_jobs_of_submitit_too(log):
 
 def test_processes_end_with_a_driver_that_is_killed(log):
     """Otherwise they would go on beside the next attempt, and on a card hold its memory."""
-    script = "from gpvi_lib import records; from slow_experiment import SLOW; records.sweep(SLOW, 'paper', jobs=2)"
+    sweep = "records.sweep(SLOW, 'paper', jobs=2, dirty=True)"
+    script = f"from gpvi_lib import records; from slow_experiment import SLOW; {sweep}"
     driver = subprocess.Popen([sys.executable, "-c", f"if __name__ == '__main__': {script}"], stderr=subprocess.DEVNULL)
     processes = set()
     while len(processes) < 2:  # both have begun a cell

@@ -90,6 +90,7 @@ def test_the_deviations_name_what_is_not_the_paper_s(method):
     assert (prior in said) is (method not in ("mf_vi", "gpvi_authors"))  # mean field has the printed prior
     assert ("no prior" in said) is (method == "gpvi_authors")
     assert ("one trained λ from 0.01" in said) is (method == "gpvi_authors")
+    assert ("exact inverse" in said) is (method in ("gpvi_best", "gpvi_authors"))  # the printed one is a helper
     published = oc.image_deviations("mnist", "published", method, "paper")
     longer = oc.image_config("mnist", data.KNOWN_CLASSES, "published", method, "paper")
     own_rate = oc.is_ours(method) or method == "gpvi_authors"  # at every length; the others then have the printed one

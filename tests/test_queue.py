@@ -30,7 +30,7 @@ from gpvi_lib import queue
 from gpvi_lib.experiments import EXPERIMENTS
 if __name__ == "__main__":
     EXPERIMENTS["fitted"] = FITTED
-    queue.run(queue.read(Path(sys.argv[1])), jobs=2)
+    queue.run(queue.read(Path(sys.argv[1])), jobs=2, dirty=True)
 """
 
 

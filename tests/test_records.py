@@ -176,7 +176,7 @@ def killed(source, target):
     left[0] -= 1
     replace(source, target)
 os.replace = killed
-records.run_or_load(TOY, "svgd", 0, "paper", fresh=True)
+records.run_or_load(TOY, "svgd", 0, "paper", fresh=True, dirty=True)
 """
 
 

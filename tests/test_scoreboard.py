@@ -4,6 +4,7 @@ import hashlib
 import io
 import math
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 
 import numpy
@@ -117,7 +118,7 @@ def test_the_median_has_its_own_verdict(values, of_mean, of_median):
     paper, ours = Published("a", "b", "c", "lower", "0.18", 0.04), Ours(values, "lower", "")
     assert scoreboard.verdict(paper, ours) == of_mean
     assert scoreboard.verdict_of_median(paper, ours) == of_median
-    assert scoreboard.verdict_of_median(paper, replace(ours, stands_in=True)) == "too short"
+    assert scoreboard.verdict_of_median(paper, replace(ours, too_short=True)) == "too short"
 
 
 def test_the_error_of_the_median_is_that_of_normal_data():
@@ -229,17 +230,79 @@ def test_a_score_cannot_name_a_method_that_is_not_there(monkeypatch):
 @pytest.mark.parametrize("longer_first", [True, False])
 def test_an_experiment_can_take_over_the_rows_of_another(registry, longer_first):
     """Where it has records: the other's rows stay where it has none."""
+    toys = of_length(1_000), replace(of_length(50_000), name="longer", instead_of=("toy",))
+    register(registry, toys, longer_first)
+    records.sweep(toys[0], "paper", methods=["svgd", "gpvi", "gpvi_best"], progress=False)
+    records.run_or_load(toys[1], "svgd", 0, "paper")
+    found = {
+        (row.method, row.setting): (row.n_seeds, row.steps, row.printed_steps, row.verdict == "too short")
+        for row in rows(scoreboard.build(), item="gpvi/table2", metric="sigma_error")
+        if row.n_seeds
+    }
+    assert found == {
+        ("svgd", "printed"): (1, 50_000, 50_000, False),
+        ("gpvi", "printed"): (3, 1_000, 50_000, True),
+        ("gpvi", "best"): (3, 1_000, 50_000, True),  # nothing is concluded from what waits to be replaced
+    }
+
+
+def register(registry, experiments, backwards=False):
     registry.clear()
-    longer = replace(TOY, name="longer", instead_of="toy")
-    for experiment in (longer, TOY) if longer_first else (TOY, longer):
+    for experiment in reversed(experiments) if backwards else experiments:
         registry[experiment.name] = experiment
-    records.sweep(TOY, "paper", methods=["svgd", "gpvi"], progress=False)
-    records.run_or_load(longer, "svgd", 0, "paper")
-    board = scoreboard.build()
-    ran = board[(board["item"] == "gpvi/table2") & (board["n_seeds"] > 0)]
-    assert dict(zip(ran["method"], ran["n_seeds"], strict=True)) == {"svgd": 1, "gpvi": 3}
-    short = ran["verdict"] == "too short"  # of a run that waits to be replaced nothing is concluded
-    assert dict(zip(ran["method"], short, strict=True)) == {"svgd": False, "gpvi": True}
+
+
+def of_length(steps):
+    """The toy with so many steps; table 2 prints 50,000."""
+    return replace(TOY, config=partial(toy_experiment.config_of, steps))
+
+
+@pytest.mark.parametrize("backwards", [True, False])
+def test_of_three_the_longest_with_records_fills_the_row(registry, backwards):
+    short, longer = of_length(10), replace(of_length(20), name="longer", instead_of=("toy",))
+    longest = replace(of_length(30), name="longest", instead_of=("toy", "longer"))
+    register(registry, (short, longer, longest), backwards)
+    for experiment, expected in ((short, 10), (longest, 30), (longer, 30)):
+        records.run_or_load(experiment, "svgd", 0, "paper", progress=False)
+        (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
+        assert row.steps == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "method", "setting", "too_short"),
+    [
+        (24_999, "svgd", "printed", True),
+        (25_000, "svgd", "printed", False),
+        (24_999, "gpvi_best", "best", False),  # its length is a part of the setting
+    ],
+)
+def test_less_than_half_the_printed_length_is_too_short(registry, steps, method, setting, too_short):
+    register(registry, [of_length(steps)])
+    records.run_or_load("toy", method, 0, "paper", progress=False)
+    ours = scoreboard.collect()["gpvi/table2", method.removesuffix("_best"), "sigma_error", setting]
+    assert (ours.run, ours.steps, ours.too_short) == (("toy", method), steps, too_short)
+
+
+def test_two_experiments_that_do_not_know_of_each_other_cannot_fill_one_row(registry):
+    register(registry, [TOY, replace(TOY, name="other")])
+    records.run_or_load("toy", "svgd", 0, "paper", progress=False)
+    records.run_or_load("other", "gpvi", 0, "paper", progress=False)
+    scoreboard.build()
+    records.run_or_load("other", "svgd", 0, "paper", progress=False)
+    with pytest.raises(GPVIError, match="two scores fill the row gpvi/table2 svgd sigma_error printed; one is in toy"):
+        scoreboard.build()
+
+
+def test_where_no_length_is_printed_nothing_is_too_short(registry):
+    register(registry, [of_length(1), replace(of_length(2), name="longer", instead_of=("toy",))])
+    records.run_or_load("toy", "svgd", 0, "paper", progress=False)
+    (row,) = rows(scoreboard.build(), item="ours/toy", method="svgd")
+    assert row.steps == 1 and row.printed_steps is pandas.NA and row.verdict == "no published value"
+
+
+def test_a_row_that_is_not_run_says_the_printed_length():
+    (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
+    assert (row.n_seeds, row.steps, row.printed_steps) == (0, pandas.NA, 50_000)
 
 
 def test_profiles_do_not_mix():
@@ -275,7 +338,7 @@ def test_a_record_that_cannot_be_trusted_stops_the_scoreboard(monkeypatch):
     ("changes", "message"),
     [
         ({"rows": {"plain": ("svgd", "printed")}}, "two methods of toy fill the row gpvi/table2 svgd"),
-        ({"scores": TOY.scores[:1] * 2}, "two scores fill the row gpvi/table2"),
+        ({"scores": TOY.scores[:1] * 2}, "two scores of toy fill the row gpvi/table2"),
         (
             {"scores": (Score("gpvi/table2", "sigma_error", "higher", "error"),)},
             "the paper says lower is better",
@@ -309,7 +372,7 @@ def test_numbers_have_six_digits_and_unknown_ones_are_empty():
     board = scoreboard.build().head(1).assign(ours_mean=0.123456789, ours_sd=1e-9 / 3)
     (line,) = list(io.StringIO(scoreboard.to_csv(board)))[1:]
     assert line.startswith("gpvi/table1/2d,amortized_svgd,printed,sigma_error,lower,0.1,0.09,")
-    assert line.endswith(",0.123457,3.33333e-10,,,,,0,paper,,not run,not run\n")
+    assert line.endswith(",0.123457,3.33333e-10,,,,,0,,,paper,,not run,not run\n")
 
 
 @pytest.mark.parametrize("name", sorted(REGISTERED))

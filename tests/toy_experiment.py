@@ -22,6 +22,11 @@ def changed_config(method: str, profile: str) -> dict:
     return config(method, profile) | {"offset": 0.7}
 
 
+def config_of(steps: int, method: str, profile: str) -> dict:
+    """The same with a number of steps, which changes nothing else."""
+    return config(method, profile) | {"steps": steps}
+
+
 def seeds(profile: str) -> tuple[int, ...]:
     """Three at paper."""
     return (0, 1, 2) if profile == "paper" else (0, 1)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gpvi_lib.errors import UnknownName
+from gpvi_lib.experiments.printed import PRINTED
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Score:
         setting: `printed` (the published setting) or `best` (the strongest we know).
         methods: the methods of the experiment that stand in this table; None for all of them.
         profiles: the profiles at which there is such a metric; None for all of them.
+        epoch: steps in an epoch of these runs, where the paper counts epochs.
     """
 
     item: str
@@ -73,6 +75,18 @@ class Score:
     setting: Literal["printed", "best"] = "printed"
     methods: tuple[str, ...] | None = None
     profiles: tuple[str, ...] | None = None
+    epoch: int = 1
+
+    def printed_steps(self, method: str) -> int | None:
+        """The steps of training (proposals, of a chain) that are printed for a published method; None if none are."""
+        printed = PRINTED.get(self.item)
+        length = None if printed is None else printed.length_of(method)
+        return None if length is None else length * self.epoch
+
+
+def steps_of(config: dict) -> int | None:
+    """The steps of training of a configuration, or the proposals of its chains; None if it has neither."""
+    return config.get("steps", config.get("num_steps"))
 
 
 def no_deviations(method: str, profile: str) -> str:
@@ -110,7 +124,7 @@ class Experiment:
         data_sets: profile name -> the data sets that have to be there, as `python -m gpvi_lib data` names them.
         needs_gpu: whether its runs take days on a CPU, so that a run of all experiments leaves it out there.
         all_cores: whether its matrices are large enough for a run to be faster on several threads.
-        instead_of: an experiment whose rows of the scoreboard it takes over where it has records, "" for none.
+        instead_of: experiments whose rows of the scoreboard it takes over where its runs are the longer ones.
     """
 
     name: str
@@ -125,7 +139,7 @@ class Experiment:
     data_sets: Callable[[str], tuple[str, ...]] = no_data_sets
     needs_gpu: bool = False
     all_cores: bool = False
-    instead_of: str = ""
+    instead_of: tuple[str, ...] = ()
 
     def check_method(self, method: str) -> None:
         """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""

@@ -16,6 +16,7 @@ from ..samplers import Generator, MeanField, Particles, Sampler
 from ..targets import BayesianLinearRegression, NormalPrior
 from .base import Experiment, Outcome, RunContext, Score
 from .build import build_objective, build_sampler, train, with_change
+from .printed import REGRESSION_STEPS
 
 SAMPLES = 100
 GENERATOR: dict = {"kind": "generator", "hidden": [], "noise_scale": None}
@@ -99,7 +100,7 @@ SETTINGS = {
     for name, change in ({"ours": {}} | changes).items()
 }
 """Candidate -> the row that it changes, and what."""
-STEPS = {"smoke": 20, "quick": 1_500, "paper": 50_000}
+STEPS = {"smoke": 20, "quick": 1_500, "paper": REGRESSION_STEPS}
 
 
 def config(method: str, profile: str) -> dict:

@@ -24,6 +24,7 @@ from ..samplers import Generator, Sampler
 from ..targets import ClassificationPosterior
 from .base import Experiment, Outcome, RunContext
 from .build import build_objective, build_sampler, train
+from .printed import CLASSIFICATION_STEPS
 
 CLASS_MEANS = {
     2: ((-2.0, -2.0), (2.0, 2.0)),
@@ -279,9 +280,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 
 def deviations(method: str, profile: str) -> str:
     """What differs from the paper's setting of this task."""
-    return (
-        f"{SIZES[profile]['steps']:,} of 500,000 steps, 32 samples a step, exact block inverse, initial biases N(0, 1)"
-    )
+    steps = f"{SIZES[profile]['steps']:,} of {CLASSIFICATION_STEPS:,} steps"
+    return f"{steps}, 32 samples a step, exact block inverse, initial biases N(0, 1)"
 
 
 INJECTIVITY = Experiment(

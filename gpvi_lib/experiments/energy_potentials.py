@@ -20,6 +20,7 @@ from ..samplers import Generator, Sampler
 from ..targets import EnergyPotential, PlaneGrid, score
 from .base import Experiment, Outcome, RunContext, Score, one_seed
 from .build import build_objective, build_sampler, train, with_change
+from .printed import ENERGY_STEPS
 
 FIGURES = {"twin_moons": "figure4", "sinusoid": "figure5", "sin_bisect": "figure6", "sin_split": "figure7"}
 DENSE_WIDTHS = {"smoke": [32, 32], "quick": [64, 64], "paper": [500, 500]}
@@ -87,16 +88,18 @@ CONTROLS = {
     "lambda_1_exact_jac_narrow": PRINTED["gpvi_exact_jac"] | {"sampler": WITH_LAMBDA | {"input_stdev": 1.0}},
     "exact_jac_narrow": PRINTED["gpvi_exact_jac"] | {"sampler": GENERATOR | {"input_stdev": 1.0}},
 }
-# Not rows either, but the printed number of steps, once for each potential: what ends are the cut rows heading for? Of
-# GPVI with the exact Jacobian the control that has not folded after 5,000 steps, and on the sinusoid all printed
-# rows.
-ALL_STEPS = {"steps": 200_000}
+# The printed number of steps, once for each potential: what ends are the cut rows heading for? Of GPVI with the exact
+# Jacobian the control that has not folded after 5,000 steps, which is no row, and on the sinusoid all printed rows.
+ALL_STEPS = {"steps": ENERGY_STEPS}
 NARROW = CONTROLS["lambda_1_exact_jac_narrow"] | ALL_STEPS
 FULL_LENGTH = {
     **{f"{name}_amortized_svgd": (name, PRINTED["amortized_svgd"] | ALL_STEPS) for name in FIGURES},
     **{f"{name}_lambda_1_exact_jac_narrow": (name, NARROW) for name in FIGURES},
     **{f"sinusoid_{row}": ("sinusoid", PRINTED[row] | ALL_STEPS) for row in ("gpvi_exact_jac", "gpvi", "flow")},
 }
+"""Name -> potential, and what is trained."""
+FULL_ROWS = {f"{name}_{row}": row for name in FIGURES for row in PRINTED if f"{name}_{row}" in FULL_LENGTH}
+"""Of those that are rows, the row."""
 # In short runs of seed 100: the check of the noise of the printed rows, and the candidates for our settings, on the
 # sinusoid.
 STDEVS = (1.0, 2.0, 6.0)
@@ -340,10 +343,22 @@ def deviations(potential: str, method: str, profile: str) -> str:
     """What differs from the paper, which prints 200,000 steps of 100 samples and a learning rate of 1e-4 for all."""
     if profile != "paper":
         return f"{profile} size: {SMALL_STEPS[profile]} steps, small networks, learning rate 1e-3 or more, decaying"
-    spec = SPECS[method]
-    chosen = config(potential, SPECS, method, profile)["sampler"]
+    return _differences(potential, method, config(potential, SPECS, method, profile))
+
+
+def full_length_deviations(method: str, profile: str) -> str:
+    """The same for a cell of ``FULL_LENGTH``; a control differs in what it is called after."""
+    if profile != "paper":
+        return deviations("", "", profile)
+    return _differences(FULL_LENGTH[method][0], FULL_ROWS.get(method, ""), full_length_config(method, profile))
+
+
+def _differences(potential: str, row: str, config: dict) -> str:
+    """What the configuration of a row at ``paper`` has that is not printed, or printed otherwise."""
+    chosen = config["sampler"]
     noise = chosen["base_stdev" if chosen["kind"] == "flow" else "input_stdev"]
-    found = f"{spec['steps']:,} steps instead of 200,000, input noise {noise:g}"
+    steps = "" if config["steps"] == ENERGY_STEPS else f"{config['steps']:,} steps instead of {ENERGY_STEPS:,}, "
+    found = f"{steps}input noise {noise:g}"
     found += "" if potential == "twin_moons" else ", target confined along x1"
     return found + {
         "gpvi": f", {HELPER_SAMPLES} samples a step instead of {SAMPLES}, no λ",
@@ -351,24 +366,26 @@ def deviations(potential: str, method: str, profile: str) -> str:
         "gpvi_best": "; exact inverse, tanh, widths 64 and 64, λ = 1, learning rate 3e-3 decaying to 1e-5",
         "gpvi_exact_density": "; oriented ELBO, tanh, λ = 1, learning rate 3e-3 decaying to 1e-5",
         "flow_best": "; Adam, learning rate 3e-2 decaying to 1e-5, no weight decay",
-    }.get(method, "")
+    }.get(row, "")
+
+
+def _scores(potential: str, methods: tuple[str, ...] | None = None) -> tuple[Score, ...]:
+    return tuple(
+        Score(item=f"gpvi/{FIGURES[potential]}", metric=metric, better="lower", key=metric, methods=methods)
+        for metric in ("sliced_wasserstein", "kl", "ksd")
+    )
 
 
 def _experiment(potential: str) -> Experiment:
     words = potential.replace("_", " ")
-    item = f"gpvi/{FIGURES[potential]}"
     return Experiment(
         name=f"energy-{potential.replace('_', '-')}",
-        title=f"Figure {item[-1]}: samplers of the energy potential '{words}'",
+        title=f"Figure {FIGURES[potential][-1]}: samplers of the energy potential '{words}'",
         methods=tuple(SPECS),
         config=partial(config, potential, SPECS),
         seeds=seeds,
         run=run,
-        scores=(
-            Score(item=item, metric="sliced_wasserstein", better="lower", key="sliced_wasserstein"),
-            Score(item=item, metric="kl", better="lower", key="kl"),
-            Score(item=item, metric="ksd", better="lower", key="ksd"),
-        ),
+        scores=_scores(potential),
         deviations=partial(deviations, potential),
         rows={method: (method.removesuffix("_best"), "best") for method in BEST},
     )
@@ -390,6 +407,14 @@ FULL = Experiment(
     config=full_length_config,
     seeds=one_seed,
     run=run,
+    scores=tuple(
+        score
+        for potential in FIGURES
+        for score in _scores(potential, tuple(name for name in FULL_ROWS if FULL_LENGTH[name][0] == potential))
+    ),
+    deviations=full_length_deviations,
+    rows={name: (row, "printed") for name, row in FULL_ROWS.items()},
+    instead_of=tuple(experiment.name for experiment in ROWS),
 )
 SETTING = Experiment(
     name="energy-settings",

@@ -33,6 +33,20 @@ SOLVERS = {
     "exact_lambda_1": {"kind": "block"},
     "bicgstab_warm_lambda_1": ONE_STEP | {"warm_start": True},
 }
+LABELS = {
+    "exact": "Exact inverse",
+    "helper_1": "Helper, 1 update a step",
+    "helper_2": "Helper, 2 updates a step",
+    "helper_5": "Helper, 5 updates a step",
+    "bicgstab_warm": "BiCGSTAB, one iteration a step, warm start",
+    "bicgstab_cold": "BiCGSTAB, one iteration a step, cold start",
+    "bicgstab_converged": "BiCGSTAB, converged",
+    "exact_fixed_noise": "Exact inverse, noise drawn once",
+    "bicgstab_warm_fixed_noise": "BiCGSTAB, warm start, noise drawn once",
+    "exact_lambda_1": "Exact inverse, λ = 1",
+    "bicgstab_warm_lambda_1": "BiCGSTAB, warm start, λ = 1",
+}
+"""Method -> its name for a reader; the paper compares ``helper_1`` and ``bicgstab_warm``."""
 STEPS = {"smoke": 20, "quick": 600, "paper": 12_000}
 SAMPLES = {"smoke": 10, "quick": 50, "paper": regression.SAMPLES}
 

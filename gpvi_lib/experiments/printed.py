@@ -1,0 +1,66 @@
+"""What the paper prints of how its tables and figures were trained: how long, on how much data, with how many samples.
+
+One entry for each item of the scoreboard, and for Figure 3, which has no numbers. An experiment's scores find theirs by
+the item's name; what the paper leaves open is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+NOISE_SCALE = 1.0
+"""λ "throughout our experiments" (section 3.2)."""
+RUNS = 3
+"""Every number is the mean of so many (appendix E)."""
+HMC_PROPOSALS = 25_000
+"""Burn-in included, for linear regression and for classification in the plane (appendix E)."""
+LINE_STEPS = 50_000  # appendix E
+REGRESSION_STEPS = 50_000  # Table 7
+ENERGY_STEPS = 200_000  # Table 6
+CLASSIFICATION_STEPS = 500_000  # Table 8
+MNIST_EPOCHS = 100  # Table 9
+CIFAR10_EPOCHS = 200  # Table 10
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What is printed for one table or figure; None for what is not.
+
+    Attributes:
+        source: where it is printed.
+        length: of training, in ``unit``.
+        unit: "steps" or "epochs".
+        batch: data a step.
+        samples: of the approximate posterior, a step.
+        other_lengths: published method -> its length, where it has one of its own; HMC's are proposals.
+    """
+
+    source: str
+    length: int | None = None
+    unit: Literal["steps", "epochs"] = "steps"
+    batch: int | None = None
+    samples: int | None = None
+    other_lengths: Mapping[str, int | None] = field(default_factory=dict)
+
+    def length_of(self, method: str) -> int | None:
+        """The length that is printed for a published method."""
+        return self.other_lengths.get(method, self.length)
+
+
+HMC = {"hmc": HMC_PROPOSALS}
+DENSITY = Printed("section 4.1 and appendix E")
+REGRESSION = Printed("Table 7", REGRESSION_STEPS, batch=10, samples=100, other_lengths=HMC)
+ENERGY = Printed("Table 6, whose minibatch is of samples", ENERGY_STEPS, samples=100)
+CLASSIFICATION = Printed("Table 8", CLASSIFICATION_STEPS, batch=100, samples=100, other_lengths=HMC)
+PRINTED: dict[str, Printed] = {
+    "gpvi/figure1": Printed("appendix E", LINE_STEPS, samples=100, other_lengths={"hmc": None}),
+    **{f"gpvi/{table}/{dim}d": DENSITY for table in ("table1", "table5") for dim in (2, 5)},
+    "gpvi/table2": REGRESSION,
+    "gpvi/figure3": replace(REGRESSION, source="appendix C, as Table 7"),
+    **{f"gpvi/figure{number}": ENERGY for number in (4, 5, 6, 7)},
+    **{f"gpvi/figure{number}": CLASSIFICATION for number in (2, 8, 9)},
+    "gpvi/table3/mnist": Printed("Table 9", MNIST_EPOCHS, "epochs", batch=50, samples=10),
+    "gpvi/table4/cifar10": Printed("Table 10", CIFAR10_EPOCHS, "epochs", batch=50, samples=10),
+}

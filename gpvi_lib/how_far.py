@@ -1,0 +1,274 @@
+"""`docs/how-far.md`: for every figure and table of the paper, how far our runs went beside what is printed.
+
+Built from the records behind the scoreboard and from configurations, so that nobody writes its numbers by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpvi_lib import records, scoreboard
+from gpvi_lib.experiments import Experiment, inverse_solvers
+from gpvi_lib.experiments.base import steps_of
+from gpvi_lib.experiments.printed import NOISE_SCALE, PRINTED, RUNS, Printed
+from gpvi_lib.paths import write_atomically
+from gpvi_lib.plotting import METHOD_LABELS
+
+if TYPE_CHECKING:
+    from gpvi_lib.scoreboard import Filler, Ours, RowKey
+
+PROFILE = "paper"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One figure or table of the paper, or several with the same settings.
+
+    Attributes:
+        title, notebook: of the section, and where it is treated.
+        parts: scoreboard item, one metric that all its methods have, and what is said of the part, "" for nothing.
+        data: whether there are data, of which a step takes a batch.
+    """
+
+    title: str
+    notebook: str
+    parts: tuple[tuple[str, str, str], ...]
+    data: bool = True
+
+
+ENERGY = "12-energy-potentials"
+SECTIONS = (
+    Section("Figure 1: regression on the line", "10-one-dimensional-regression", (("gpvi/figure1", "w1", ""),)),
+    Section(
+        "Tables 1 and 5: Gaussian density estimation",
+        "11-gaussian-density",
+        tuple((f"gpvi/{table}/{d}d", "sigma_error", f"d = {d}") for d in (2, 5) for table in ("table1", "table5")),
+        data=False,
+    ),
+    Section("Table 2: Bayesian linear regression", "13-bayesian-linear-regression", (("gpvi/table2", "mu_error", ""),)),
+    Section(
+        "Figures 2 and 8: classification in the plane, four classes",
+        "14-classification",
+        (("gpvi/figure8", "total_variation", ""), ("gpvi/figure2", "rmse_sd", "")),
+    ),
+    Section(
+        "Figure 9: classification in the plane, two classes",
+        "14-classification",
+        (("gpvi/figure9", "total_variation", ""),),
+    ),
+    Section(
+        "Table 3: open category on MNIST",
+        "15-open-category-mnist",
+        (("gpvi/table3/mnist", "auroc", ""), ("gpvi/table3/mnist", "clean_accuracy_percent", "Clean")),
+    ),
+    Section(
+        "Table 4: open category on CIFAR-10",
+        "16-open-category-cifar10",
+        (("gpvi/table4/cifar10", "auroc", ""), ("gpvi/table4/cifar10", "clean_accuracy_percent", "Clean")),
+    ),
+    Section(
+        "Figure 3: solvers of the inverse Jacobian",
+        "04-helper-against-bicgstab",
+        (("gpvi/figure3", "", ""),),
+    ),
+    Section("Figure 4: twin moons", ENERGY, (("gpvi/figure4", "kl", ""),), data=False),
+    Section("Figure 5: sinusoid", ENERGY, (("gpvi/figure5", "kl", ""),), data=False),
+    Section("Figure 6: sin bisect", ENERGY, (("gpvi/figure6", "kl", ""),), data=False),
+    Section("Figure 7: sin split", ENERGY, (("gpvi/figure7", "kl", ""),), data=False),
+)
+UNSCORED = {"gpvi/figure3": (inverse_solvers.EXPERIMENT, inverse_solvers.LABELS)}
+"""Figures without a number in the scoreboard: their experiment, and the names of its methods."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one method of a figure or table was run.
+
+    Attributes:
+        label: the method for a reader.
+        experiment, method: the runs, the longest that there are; without any, the first that would be.
+        seeds: how many have a record.
+        printed: the printed length, in ``unit``s.
+        unit: steps in it: 1, or those of an epoch.
+        part: as in :class:`Section`.
+    """
+
+    label: str
+    experiment: Experiment
+    method: str
+    seeds: int
+    printed: int | None
+    unit: int
+    part: str
+
+    @property
+    def config(self) -> dict:
+        """Of its runs."""
+        return self.experiment.config(self.method, PROFILE)
+
+
+def rows(section: Section, ours: dict[RowKey, Ours]) -> list[Row]:
+    """All rows of a section, runs that stand in two of its tables once; ``ours`` is what the records fill."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for item, metric, part in section.parts:
+        for row in _unscored(item) if item in UNSCORED else _scored(item, metric, part, ours):
+            found.setdefault((row.experiment.name, row.method, row.part), row)
+    return list(found.values())
+
+
+def _scored(item: str, metric: str, part: str, ours: dict[RowKey, Ours]) -> Iterator[Row]:
+    """The scoreboard's rows of an item, with and without records."""
+    for key, fillers in scoreboard.planned().items():
+        if (key[0], key[2]) != (item, metric) or not _trains(fillers):
+            continue
+        if key in ours:
+            (name, method), seeds = ours[key].run, len(ours[key].values)
+            filler = next(one for one in fillers if (one.experiment.name, one.method) == (name, method))
+        else:
+            filler, seeds = fillers[0], 0
+        printed = PRINTED[item].length_of(key[1])
+        yield Row(_label(filler), filler.experiment, filler.method, seeds, printed, filler.score.epoch, part)
+
+
+def _trains(fillers: Iterable[Filler]) -> bool:
+    """Whether there is anything to run: draws of a reference are compared, too."""
+    return any(filler.steps(PROFILE) for filler in fillers)
+
+
+def _unscored(item: str) -> Iterator[Row]:
+    """Every method of a figure's experiment."""
+    experiment, labels = UNSCORED[item]
+    seeds = records.frame(experiment, PROFILE, missing="skip")["method"].value_counts()
+    for method in experiment.methods:
+        yield Row(labels[method], experiment, method, int(seeds.get(method, 0)), PRINTED[item].length, 1, "")
+
+
+def _label(filler: Filler) -> str:
+    """The method's name; ``<method>_best`` where only the setting says that it is one."""
+    if filler.method in METHOD_LABELS:
+        return METHOD_LABELS[filler.method]
+    _, published, _, setting = filler.key
+    return METHOD_LABELS[published if setting == "printed" else f"{published}_{setting}"]
+
+
+# ---------------------------------------------------------------- cells
+
+
+def length(row: Row, unit: str) -> str:
+    """ "3 / 100 epochs"; of a chain in proposals, without runs "not run"."""
+    config, steps = row.config, steps_of(row.config)
+    unit = "proposals" if "num_steps" in config else unit
+    ours = f"{steps / row.unit:,.0f}" if steps and row.seeds else "not run"
+    return f"{ours} / {'–' if row.printed is None else f'{row.printed:,}'} {unit}"
+
+
+def share(row: Row) -> str:
+    """Of the printed length, in percent."""
+    steps = steps_of(row.config)
+    if not (steps and row.seeds and row.printed):
+        return "–"
+    percent = 100 * steps / (row.unit * row.printed)
+    return f"{percent:.2g} %" if percent < 10 else f"{percent:.0f} %"
+
+
+def samples(config: dict) -> str:
+    """Samples a step, or particles; a chain has neither."""
+    if "num_steps" in config:
+        return "–"
+    return str(config["objective"].get("num_samples") or config["sampler"]["num"])
+
+
+def batch(config: dict, data: bool) -> str:
+    """Data a step."""
+    return str(config.get("batch_size") or "all") if data else "–"
+
+
+def noise_scale(config: dict) -> str:
+    """λ of a generator; a dash for what has none to choose."""
+    sampler = {} if "num_steps" in config else config["sampler"]
+    if sampler.get("kind") != "generator":
+        return "–"
+    if sampler["noise_scale"] is None:
+        return "none"
+    value = f"{sampler['noise_scale']:g}"
+    if sampler.get("noise_scale_unit") == "prior":
+        value += " of the prior's scale, one per weight"
+    return f"trained from {value}" if sampler.get("train_noise_scale") else value
+
+
+SAID = re.compile(
+    r"[\d,]+ (of [\d,]+ )?(steps|epochs)( instead of [\d,]+)?|\d+ samples a step( instead of \d+)?"
+    r"|no λ|λ = [\d.]+|one trained λ (per weight|from [\d.]+)"
+)
+"""Parts of what differs that have a column of their own."""
+
+
+def differs(row: Row) -> list[str]:
+    """The parts of what differs besides; commas inside parentheses separate none."""
+    parts = re.split(r"[;,] (?![^(]*\))", row.experiment.deviations(row.method, PROFILE))
+    return [part for part in parts if part and not SAID.fullmatch(part)]
+
+
+# ---------------------------------------------------------------- the page
+
+HEADS = ("Method", "Length, ours / printed", "Share", "Seeds", "Samples a step", "Batch", "λ", "What else differs")
+TOP = f"""# How far our runs go
+
+Each table below stands for a figure or table of the paper, each row for a method. A row shows the longest runs that
+we have: their length beside the printed one, the number of seeds with a record, the samples and the data that a step
+takes, λ, and what else is not as printed. The line above a table says what the paper prints there; for all of them it
+prints λ = {NOISE_SCALE:g} (section 3.2) and means of {RUNS} runs (appendix E). A dash stands for what is not printed or
+does not apply, "none" for a generator without λ. A row of less than half the printed length gets no verdict on the
+[scoreboard](../README.md); our best settings have lengths of their own. `python -m gpvi_lib scoreboard` writes this
+page from the records."""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    ours = scoreboard.collect(PROFILE)
+    return "\n\n".join([TOP, *(_of_section(section, ours) for section in SECTIONS)]) + "\n"
+
+
+def _of_section(section: Section, ours: dict[RowKey, Ours]) -> str:
+    found = rows(section, ours)
+    parts = [differs(row) for row in found if row.seeds]
+    common = [part for part in parts[0] if all(part in other for other in parts)] if parts else []
+    link = f"[{section.notebook[:2]}](../notebooks/{section.notebook}.ipynb)"
+    said = [_printed(PRINTED[section.parts[0][0]]), f"Different in all rows: {', '.join(common)}." if common else ""]
+    text = " ".join([*filter(None, said), f"Notebook {link}."])
+    return f"## {section.title}\n\n{text}\n\n{table(section, found, common)}"
+
+
+def _printed(printed: Printed) -> str:
+    """What the paper prints, as a sentence."""
+    known = [
+        f"{printed.length:,} {printed.unit}" if printed.length else "",
+        f"batches of {printed.batch}" if printed.batch else "",
+        f"{printed.samples} samples" if printed.samples else "",
+    ]
+    said = ", ".join(filter(None, known)) or "no length, no number of samples"
+    return f"Printed: {said} ({printed.source})."
+
+
+def table(section: Section, found: Sequence[Row], common: Sequence[str]) -> str:
+    """The rows of a section as Markdown, aligned; what differs in common is left out."""
+    import pandas
+
+    unit, lines = PRINTED[section.parts[0][0]].unit, []
+    for row in found:
+        label = f"{row.label}, {row.part}" if row.part else row.label
+        cells = ["–"] * 4
+        if row.seeds:
+            besides = ", ".join(part for part in differs(row) if part not in common) or "–"
+            cells = [samples(row.config), batch(row.config, section.data), noise_scale(row.config), besides]
+        lines.append([label, length(row, unit), share(row), str(row.seeds), *cells])
+    return pandas.DataFrame(lines, columns=list(HEADS)).to_markdown(index=False, disable_numparse=True)
+
+
+def update(path: Path) -> None:
+    """Build the page anew."""
+    write_atomically(path, page().encode())

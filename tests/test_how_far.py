@@ -1,0 +1,133 @@
+"""The page that says how far our runs go is what records and configurations say, and leaves nothing out."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from gpvi_lib import how_far, scoreboard
+from gpvi_lib.experiments import EXPERIMENTS, get_experiment
+from gpvi_lib.experiments.printed import PRINTED
+from gpvi_lib.how_far import Row
+from gpvi_lib.paths import repository
+
+PAGE = (repository() / "docs" / "how-far.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def ours():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("GPVI_RESULTS", raising=False)
+        yield scoreboard.collect("paper")
+
+
+def test_the_committed_page_is_a_fresh_one(monkeypatch):
+    monkeypatch.delenv("GPVI_RESULTS", raising=False)
+    assert how_far.page() == PAGE, "run: python -m gpvi_lib scoreboard"
+
+
+def test_every_run_behind_a_number_of_the_paper_has_a_row(ours):
+    shown = {(row.experiment.name, row.method) for section in how_far.SECTIONS for row in how_far.rows(section, ours)}
+    behind = {
+        found.run
+        for (item, *_), found in ours.items()
+        if item.startswith("gpvi/") and "section4.5" not in item and found.steps is not None
+    }
+    assert len(behind) > 100 and behind <= shown
+    items = {item for item, *_ in ours if item.startswith("gpvi/")} - {"gpvi/section4.5/overhead_vs_amortized_svgd"}
+    assert items <= PRINTED.keys() == {item for section in how_far.SECTIONS for item, *_ in section.parts}
+
+
+def test_no_run_has_two_rows(ours):
+    shown = [(row.experiment.name, row.method) for section in how_far.SECTIONS for row in how_far.rows(section, ours)]
+    assert len(shown) == len(set(shown))
+    for table in PAGE.split("\n## ")[1:]:
+        labels = re.findall(r"^\| ([^|]*?) *\|", table, re.MULTILINE)
+        assert len(labels) == len(set(labels)) > 3
+
+
+def test_the_notebooks_that_the_page_names_are_there_and_lead_back():
+    for name in {section.notebook for section in how_far.SECTIONS}:
+        assert f"../notebooks/{name}.ipynb" in PAGE
+        first_cell = (repository() / "notebooks" / f"{name}.ipynb").read_text().split('"cell_type"')[1]
+        assert "(../docs/how-far.md)" in first_cell, name
+
+
+def row(experiment, method, seeds=3, **change):
+    printed = {"printed": 50_000, "unit": 1, "part": ""} | change
+    return Row("", get_experiment(experiment), method, seeds, **printed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "length", "share"),
+    [
+        (row("bayesian-linear-regression", "gpvi"), "50,000 / 50,000 steps", "100 %"),
+        (row("bayesian-linear-regression", "gpvi_best"), "15,000 / 50,000 steps", "30 %"),
+        (row("classification-4", "gpvi", printed=500_000), "400 / 500,000 steps", "0.08 %"),
+        (row("gaussian-density-2d", "gpvi", printed=None), "10,000 / – steps", "–"),
+        (row("bayesian-linear-regression", "hmc", printed=25_000), "25,000 / 25,000 proposals", "100 %"),
+        (row("open-category-mnist-published", "gpvi", 0, printed=100, unit=720), "not run / 100 steps", "–"),
+    ],
+)
+def test_length_and_share(shown, length, share):
+    assert (how_far.length(shown, "steps"), how_far.share(shown)) == (length, share)
+
+
+def test_epochs_are_steps_over_those_of_an_epoch():
+    shown = row("open-category-mnist", "gpvi", printed=100, unit=720)
+    assert (how_far.length(shown, "epochs"), how_far.share(shown)) == ("3 / 100 epochs", "3 %")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "method", "expected"),
+    [
+        ("classification-4", "gpvi", ("32", "all", "1")),
+        ("classification-4", "svgd", ("100", "all", "–")),
+        ("classification-4", "amortized_svgd", ("100", "all", "none")),
+        ("classification-4", "hmc_best", ("–", "all", "–")),
+        ("open-category-mnist", "gpvi_authors", ("10", "50", "trained from 0.01")),
+        ("open-category-mnist", "gpvi_best", ("10", "50", "trained from 0.3 of the prior's scale, one per weight")),
+    ],
+)
+def test_samples_batch_and_lambda(experiment, method, expected):
+    config = row(experiment, method).config
+    assert (how_far.samples(config), how_far.batch(config, True), how_far.noise_scale(config)) == expected
+    assert how_far.batch(config, False) == "–"
+
+
+def test_what_has_a_column_is_not_said_twice():
+    said = "2,000 of 50,000 steps; prior N(0, I), 10 samples a step instead of 100, no λ; one trained λ per weight"
+    experiment = replace(get_experiment("classification-4"), deviations=lambda method, profile: said)
+    assert how_far.differs(replace(row("classification-4", "gpvi"), experiment=experiment)) == ["prior N(0, I)"]
+
+
+def test_a_row_without_records_says_so(ours):
+    section = next(one for one in how_far.SECTIONS if one.title.startswith("Table 4"))
+    unrecorded = {key: found for key, found in ours.items() if found.run[1] != "mf_vi"}
+    found = {row.label: row for row in how_far.rows(section, unrecorded) if not row.part}
+    assert found["Mean-field VI"].seeds == 0 and found["SVGD"].seeds >= 1
+    line = how_far.table(section, [found["Mean-field VI"]], []).splitlines()[-1]
+    assert [cell.strip() for cell in line.split("|")][1:5] == ["Mean-field VI", "not run / 200 epochs", "–", "0"]
+
+
+def test_runs_that_take_over_a_row_are_longer_and_differ_in_little_else():
+    """Those of the published epochs have the printed learning rate, too."""
+    pairs = [
+        (one, other)
+        for fillers in scoreboard.planned().values()
+        for one in fillers
+        for other in fillers
+        if other.experiment.name in one.experiment.instead_of
+    ]
+    assert len({one.experiment.name for one, _ in pairs}) == 8
+    for one, other in pairs:
+        longer, shorter = (filler.experiment.config(filler.method, "paper") for filler in (one, other))
+        assert longer["steps"] > shorter["steps"], one.key
+        changed = {key for key in longer.keys() | shorter.keys() if longer.get(key) != shorter.get(key)}
+        assert changed <= {"steps", "history_every"} | ({"lr"} if one.experiment.needs_gpu else set()), one.key
+
+
+def test_all_longer_runs_fill_rows_but_the_controls():
+    for experiment in (one for one in EXPERIMENTS.values() if one.instead_of):
+        filled = {method for score in experiment.scores for method in experiment.methods_of(score)}
+        assert {method for method in experiment.methods if "lambda_1_exact_jac_narrow" not in method} == filled

@@ -1,0 +1,168 @@
+"""Records say which code they come from: refusals, and the list of those that do not."""
+
+import os
+import subprocess
+
+import pytest
+from toy_experiment import CALLS, TOY, redirect
+
+from gpvi_lib import provenance, queue, records
+from gpvi_lib.__main__ import main
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.experiments import EXPERIMENTS
+
+HAS_CHANGES = provenance.has_changes
+IDENTITY = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+def git(folder, *arguments):
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, env=os.environ | IDENTITY, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def project(monkeypatch, tmp_path):
+    """A repository of two commits, with a package; returns its folder and the commits."""
+    folder = tmp_path / "project"
+    (folder / "gpvi_lib").mkdir(parents=True)
+    git(tmp_path, "init", "-q", str(folder))
+    commits = []
+    for number in (1, 2):
+        (folder / "gpvi_lib" / "code.py").write_text(str(number))
+        git(folder, "add", ".")
+        git(folder, "commit", "-q", "-m", str(number))
+        commits.append(git(folder, "rev-parse", "HEAD"))
+    monkeypatch.setattr(provenance, "repository", lambda: folder)
+    monkeypatch.setattr(provenance, "has_changes", HAS_CHANGES)
+    return folder, commits
+
+
+def test_the_commit_says_whether_the_package_differs_from_it(project):
+    folder, (_, last) = project
+    assert provenance.commit() == last
+    (folder / "notes.txt").touch()  # no code
+    assert provenance.commit() == last
+    (folder / "gpvi_lib" / "new.py").touch()
+    assert provenance.commit() == f"{last}+changes"
+    with pytest.raises(GPVIError, match="gpvi_lib/ differs from its commit .* --dirty"):
+        provenance.require_clean()
+
+
+def test_outside_a_repository_nothing_is_refused_and_nothing_looked_up(monkeypatch, tmp_path):
+    monkeypatch.setattr(provenance, "repository", lambda: tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert provenance.commit() == "unknown"
+    provenance.require_clean()
+    with pytest.raises(GPVIError, match="no git history"):
+        provenance.history()
+
+
+def test_the_history_is_all_that_leads_here(project):
+    folder, commits = project
+    assert provenance.history() == set(commits)
+    git(folder, "checkout", "-q", commits[0])
+    assert provenance.history() == {commits[0]}
+
+
+def test_a_clone_without_its_history_is_named(project, monkeypatch, tmp_path):
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{project[0]}", "shallow")
+    monkeypatch.setattr(provenance, "repository", lambda: tmp_path / "shallow")
+    with pytest.raises(GPVIError, match="git fetch --unshallow"):
+        provenance.history()
+
+
+@pytest.mark.parametrize(
+    ("commit", "why"),
+    [
+        ("a", ""),
+        ("a+changes", "changed code"),
+        ("c", "not in the history"),
+        ("c+changes", "not in the history"),
+        ("unknown", "no commit"),
+        ("", "no commit"),
+    ],
+)
+def test_why_a_commit_is_in_doubt(commit, why):
+    assert provenance.doubt(commit, frozenset("ab")) == why
+
+
+# Refusals
+
+
+@pytest.fixture
+def edited(monkeypatch, tmp_path):
+    """The toy in folders of this test's own, while the package differs from its commit."""
+    redirect(monkeypatch, tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "toy", TOY)
+    monkeypatch.setattr(provenance, "has_changes", lambda: True)
+    monkeypatch.setattr(provenance, "commit", lambda: "a+changes")
+
+
+def sweep(profile, **options):
+    return records.sweep(TOY, profile, methods=["svgd"], progress=False, **options)
+
+
+def test_a_sweep_at_paper_is_refused_before_anything_runs(edited):
+    with pytest.raises(GPVIError, match="differs from its commit"):
+        sweep("paper")
+    with pytest.raises(GPVIError, match="differs from its commit"):
+        records.run_or_load(TOY, "svgd", 0, "paper")
+    assert CALLS == []
+    assert len(sweep("quick")) == 2
+    assert {record.commit for record in sweep("paper", dirty=True)} == {"a+changes"}
+    assert len(sweep("paper")) == 3  # what is there can be read
+    assert records.run_or_load(TOY, "gpvi", 0, "paper", dirty=True).commit == "a+changes"
+
+
+def entry(tmp_path):
+    path = tmp_path / "queue.toml"
+    path.write_text('[[entry]]\nwhat = "some"\nexperiment = "toy"\nmethods = ["svgd"]\nseeds = [0]\nhours = 1\n')
+    return path
+
+
+def test_so_is_a_queue(edited, tmp_path):
+    cells = queue.read(entry(tmp_path))
+    with pytest.raises(GPVIError, match="differs from its commit"):
+        queue.run(cells, jobs=1)
+    assert queue.state(cells[0], active=False) == "missing"
+    queue.run(cells, jobs=1, dirty=True)
+    assert queue.state(cells[0], active=False) == "done"
+    queue.run(cells, jobs=1)  # nothing is left to compute
+
+
+def call(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    printed = capsys.readouterr()
+    return ended.value.code or 0, printed.out, printed.err
+
+
+@pytest.mark.parametrize("command", ["run", "queue"])
+def test_the_command_line_can_ask_for_it(edited, tmp_path, capsys, command):
+    arguments = {"run": ("toy", "--profile", "paper"), "queue": (str(entry(tmp_path)),)}[command]
+    code, _, err = call(capsys, command, *arguments)
+    assert code == 2 and err.splitlines()[-1].startswith("error: gpvi_lib/ differs from its commit")
+    assert records.state("toy", "svgd", 0, "paper") == "missing"
+    assert call(capsys, command, *arguments, "--dirty")[0] == 0
+    assert records.state("toy", "svgd", 0, "paper") == "valid"
+
+
+def test_the_list_of_records_in_doubt(monkeypatch, tmp_path, capsys):
+    redirect(monkeypatch, tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "toy", TOY)
+    monkeypatch.setattr(provenance, "history", lambda: frozenset("ab"))
+    assert call(capsys, "list", "--unprovenanced")[1].splitlines()[-1] == "0 of 0 records"
+    for seed, commit in enumerate(("a", "b+changes", "c")):
+        monkeypatch.setattr(provenance, "commit", lambda commit=commit: commit)
+        records.run_or_load(TOY, "svgd", seed, "paper", progress=False)
+        records.run_or_load(TOY, "gpvi", seed, "paper", progress=False) if commit == "c" else None
+    code, out, _ = call(capsys, "list", "--unprovenanced")
+    assert code == 0 and [line.split() for line in out.splitlines()] == [
+        ["experiment", "method", "seeds", "minutes", "why"],
+        ["toy", "gpvi", "2", "0.0", "not", "in", "the", "history"],
+        ["toy", "svgd", "1", "0.0", "changed", "code"],
+        ["toy", "svgd", "2", "0.0", "not", "in", "the", "history"],
+        "3 of 4 records: 2 not in the history, 1 changed code".split(),
+    ]
+    code, _, err = call(capsys, "list", "--unprovenanced", "--missing", "paper")
+    assert code == 2 and "two lists" in err
