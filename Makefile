@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Two notebooks at a time: each keeps its own copy of torch and its data in memory.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ "$$n" -lt 2 ] && echo 1 || echo 2)
+# Test files at a time, one thread of torch each.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ "$$n" -gt 4 ] && echo 4 || echo "$$n")
 COVERAGE = 90
 
 # Of the environment in use: .venv, or with an empty VENV the one that PYTHON belongs to.
@@ -79,8 +81,8 @@ figures: env ## run every notebook (PROFILE=quick unless given) and print its sc
 	@echo "The figures are in $${GPVI_FIGURES:-figures}/$(or $(PROFILE),quick)/"
 
 test: lint ## all that CI checks: lint, tests with coverage, committed notebooks against their outputs
-	@"$(PY)" -m pytest tests notebooks --nbval --nbval-current-env \
-	  --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
+	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -q tests notebooks --nbval --nbval-current-env -n $(WORKERS) --dist loadfile \
+	  --durations=30 --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
 
 # Another processor rounds differently, and so does another number of threads: torch without vector instructions;
 # torch, oneDNN, MKL and numpy's OpenBLAS as on one with AVX2 and no more; one thread and two. On a machine that

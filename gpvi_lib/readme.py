@@ -42,7 +42,11 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "one-dimensional-regression-settings",
         ),
     ),
-    ("Table 1, section 4.1", "notebooks/11-gaussian-density", ("gaussian-density-variants",)),
+    (
+        "Table 1, section 4.1",
+        "notebooks/11-gaussian-density",
+        ("gaussian-density-variants", "gaussian-density-2d-long", "gaussian-density-5d-long"),
+    ),
     (
         "Figures 4 to 7, D.1",
         "notebooks/12-energy-potentials",
@@ -70,6 +74,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "classification-reference",
             "classification-controls",
             "classification-full-length",
+            "classification-all-steps",
             "classification-settings",
             "smooth-figures",
         ),
@@ -86,6 +91,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-settings",
             "open-category-digits",
             "open-category-prior",
+            "smooth-mnist",
         ),
     ),
     (
@@ -98,7 +104,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-cifar10-clean-published",
         ),
     ),
-    ("beyond the paper: regression on UCI sets", "notebooks/17-your-own-model", ("uci-regression",)),
+    ("beyond the paper: regression on UCI sets", "notebooks/17-your-own-model", ("uci-regression", "smooth-uci")),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
 """Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.

@@ -102,6 +102,8 @@ class Generator(Sampler):
         train_noise_scale: whether log λ is trained together with ``g``.
         activation: of the hidden layers, one of :data:`gpvi_lib.activations.ACTIVATIONS`. With ``"relu"``, the paper's,
             the gradient of :class:`NegativeELBO` is biased; that of :class:`GPVI` has no derivative of J and is not.
+            In hundreds of dimensions and more, :class:`GPVI` wants units whose mean is not zero, ``"softplus"`` or
+            ``"relu"``: with others its output layer walks at random and the samples spread (notebook 02).
         input_stdev: ``σ > 0``, the standard deviation of z. Up to the scale of ``g``'s first weights, and so of their
             steps in training, σ ≠ 1 is the same as σ = 1.
         output_scale: ``(d,)`` or ``None``. With it the output layer starts with biases ``N(0, output_scale^2)`` and
@@ -168,7 +170,8 @@ class Generator(Sampler):
     ) -> Self:
         """A generator for the weights of a network, to start from where you have none of your own.
 
-        Its first samples are of the prior's ``scale``, as trainable networks are, and it trains one λ per weight.
+        Its first samples are of the prior's ``scale``, as trainable networks are, and it trains one λ per weight. Its
+        units are softplus, which suit both the density and the functional gradient in many dimensions (notebook 02).
 
         Args:
             scale: the prior's standard deviation of each weight, such as ``posterior.prior.scale``; dtype and device
@@ -190,6 +193,7 @@ class Generator(Sampler):
             hidden,
             noise_scale=relative_noise * scale,
             train_noise_scale=True,
+            activation="softplus",
             output_scale=scale,
             rng=rng,
             dtype=scale.dtype,

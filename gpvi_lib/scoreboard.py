@@ -341,6 +341,8 @@ def collect(profile: str | Profile = "paper") -> dict[RowKey, Ours]:
 def _values(filler: Filler, board: pandas.DataFrame, profile: Profile) -> tuple[float, ...]:
     """One number for each seed; none for a method whose records do not have the score's metric."""
     name, key = filler.experiment.name, filler.score.key
+    if not board["method"].isin(filler.experiment.methods_of(filler.score)).any():
+        return ()
     if key not in board:
         raise GPVIError(f"no record of {name} at {profile.name} has the metric {key!r} of its score")
     return tuple(board.loc[board["method"] == filler.method, key].dropna())

@@ -217,6 +217,13 @@ def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
     assert long["steps"] / long["history_every"] in (15, 20) and class_uncertainty.FULL.seeds("paper") == (0,)
 
 
+@pytest.mark.parametrize("method", class_uncertainty.ALL_LENGTH)
+def test_all_steps_are_the_printed_ones_of_a_row_that_stopped_before(method):
+    stopped, whole = (e.config(method, "paper") for e in (class_uncertainty.FULL, class_uncertainty.ALL))
+    assert {key for key in whole if whole[key] != stopped[key]} == {"steps", "history_every"}
+    assert stopped["steps"] == 100_000 and whole["steps"] == 500_000 == 20 * whole["history_every"]
+
+
 @pytest.mark.parametrize("method", ["gpvi", "gpvi_exact_jac", "svgd", "mf_vi"])
 def test_what_is_left_over_is_kept_where_a_helper_learns(results, method):
     config = class_uncertainty.config(2, method, "smoke")

@@ -207,3 +207,14 @@ def test_rows_and_deviations():
         assert {s.item for s in experiment.scores} == {f"gpvi/{t}/{experiment.name[-2:]}" for t in ("table1", "table5")}
         assert all("10,000" in experiment.deviations(method, "paper") for method in experiment.methods)
     assert density.CONTROL.scores == ()
+
+
+@pytest.mark.parametrize("short", density.EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_the_longer_runs_differ_in_their_steps_alone_and_take_the_rows_over(short):
+    (longer,) = [experiment for experiment in density.LONGER if experiment.instead_of == (short.name,)]
+    for method in short.methods:
+        before, after = short.config(method, "paper"), longer.config(method, "paper")
+        assert {key for key in after if after[key] != before[key]} == {"steps", "history_every"}
+        assert (before["steps"], after["steps"]) == (10_000, 50_000)
+        assert longer.deviations(method, "paper") == short.deviations(method, "paper").replace("10,000", "50,000")
+        assert longer.config(method, "quick") == short.config(method, "quick")

@@ -219,6 +219,17 @@ def test_a_score_may_name_its_profiles(monkeypatch):
         scoreboard.build("paper")
 
 
+def test_a_metric_is_missed_only_in_records_of_the_score_s_methods(monkeypatch):
+    """Where none of them has run yet, there is nothing to say."""
+    absent = replace(TOY.scores[0], item="ours/other", key="not there", methods=("gpvi",))
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, scores=(*TOY.scores, absent)))
+    records.run_or_load(TOY, "svgd", 0, "paper")
+    scoreboard.build()
+    records.run_or_load(TOY, "gpvi", 0, "paper")
+    with pytest.raises(GPVIError, match="has the metric 'not there'"):
+        scoreboard.build()
+
+
 def test_a_score_cannot_name_a_method_that_is_not_there(monkeypatch):
     records.run_or_load(TOY, "svgd", 0, "paper")
     slip = replace(TOY.scores[0], methods=("svgd", "svdg"))

@@ -5,10 +5,11 @@ import json
 import pytest
 import torch
 
+from gpvi_lib import records
 from gpvi_lib.experiments import smooth
 from gpvi_lib.experiments.base import RunContext
 
-ROWS = smooth.FIGURES | smooth.TABLES
+ROWS = smooth.FIGURES | smooth.TABLES | smooth.UCI | smooth.MNIST
 
 
 @pytest.mark.parametrize("method", ROWS)
@@ -18,7 +19,8 @@ def test_nothing_but_the_activation_differs(method, profile):
     printed, ours = experiment.config(row, profile), smooth.config(ROWS, method, profile)
     assert printed != ours
     text = json.dumps(ours, sort_keys=True)
-    for ending in (', "activation": "tanh"', '"activation": "tanh", '):
+    units = "softplus" if printed["objective"]["kind"] == "gpvi" else "tanh"
+    for ending in (f', "activation": "{units}"', f'"activation": "{units}", '):
         text = text.replace(ending, "", 1)
     assert text == json.dumps(printed, sort_keys=True) and text.count("activation") == 0
 
@@ -43,3 +45,34 @@ def test_the_tables_rows_are_best_settings_of_published_methods():
         ("gpvi/table1/5d", "sigma_error", "amortized_ksd", "best"),
         *(("gpvi/table2", f"{m}_error", row, "best") for m in ("mu", "sigma") for row in ("ksd", "amortized_ksd")),
     }
+
+
+def _ahead(experiment, method, key, more_is_better=False):
+    """On how many seeds the smooth row is ahead of the row it varies, and of how many."""
+    of, row = ROWS[method]
+    both = records.frame(of, "paper", [row]).merge(
+        records.frame(experiment, "paper", [method]), on="seed", suffixes=("", "_smooth")
+    )
+    gain = both[f"{key}_smooth"] - both[key]
+    return int((gain > 0).sum() if more_is_better else (gain < 0).sum()), len(both)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "method", "key", "more_is_better", "found"),
+    [
+        (smooth.FIGURE_EXPERIMENT, "figure1_gpvi_exact_density", "elbo", True, (3, 3)),
+        (smooth.FIGURE_EXPERIMENT, "figure8_gpvi_exact_density", "elbo", True, (3, 3)),
+        (smooth.FIGURE_EXPERIMENT, "figure9_gpvi_exact_density", "elbo", True, (3, 3)),
+        (smooth.FIGURE_EXPERIMENT, "figure9_gpvi_exact_density", "total_variation", False, (3, 3)),
+        (smooth.FIGURE_EXPERIMENT, "figure1_ksd", "w1", False, (0, 3)),
+        (smooth.FIGURE_EXPERIMENT, "figure8_ksd", "total_variation", False, (3, 3)),
+        (smooth.FIGURE_EXPERIMENT, "figure9_ksd", "total_variation", False, (2, 3)),
+        (smooth.FIGURE_EXPERIMENT, "digits_gpvi_best", "auroc", True, (3, 3)),
+        (smooth.FIGURE_EXPERIMENT, "digits_gpvi_best", "accuracy_percent", True, (3, 3)),
+        (smooth.FIGURE_EXPERIMENT, "digits_gpvi_exact_density", "auroc", True, (1, 3)),
+        (smooth.TABLE_EXPERIMENT, "table1_2d_amortized_ksd", "sigma_error", False, (9, 10)),
+        (smooth.TABLE_EXPERIMENT, "table1_5d_amortized_ksd", "sigma_error", False, (10, 10)),
+    ],
+)
+def test_what_notebooks_10_11_14_and_15_say_of_smooth_units(experiment, method, key, more_is_better, found):
+    assert _ahead(experiment, method, key, more_is_better) == found

@@ -28,6 +28,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         *gaussian_density.EXPERIMENTS,
+        *gaussian_density.LONGER,
         gaussian_density.CONTROL,
         gaussian_density.VARIANT,
         *bayesian_linear_regression.EXPERIMENTS,

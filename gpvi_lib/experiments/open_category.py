@@ -541,6 +541,7 @@ IMAGES = tuple(
     )
     for experiment in _of_images(dataset, length, title + label, item)
 )
+MNIST = next(experiment for experiment in IMAGES if experiment.name == "open-category-mnist")
 TWELVE = ("gpvi_best", "svgd_best", "mf_vi", "deep_ensemble")
 LONGER = Experiment(
     name="open-category-mnist-longer",
