@@ -45,7 +45,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Table 1, section 4.1",
         "notebooks/11-gaussian-density",
-        ("gaussian-density-variants", "gaussian-density-2d-long", "gaussian-density-5d-long"),
+        ("gaussian-density-variants", "gaussian-density-2d-long", "gaussian-density-5d-long", "smooth-tables"),
     ),
     (
         "Figures 4 to 7, D.1",
