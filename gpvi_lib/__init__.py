@@ -18,6 +18,8 @@ from gpvi_lib.inverse import (
     bicgstab,
 )
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
+from gpvi_lib.langevin import LangevinNetwork, share_outside
+from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
 from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein, wasserstein_1d
 from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, mlp
 from gpvi_lib.objectives import (
@@ -41,16 +43,20 @@ from gpvi_lib.targets import (
     Gaussian,
     GaussianMixture,
     LearnedNoise,
+    LogisticPosterior,
+    LogisticPrior,
     NormalLikelihood,
     NormalMixture,
     NormalPrior,
     PlaneGrid,
     Posterior,
+    ProblemFamily,
     RegressionPosterior,
     ScaleMixturePrior,
     Target,
     score,
 )
+from gpvi_lib.wild import GaussNewtonParVI, OverProblems, PathELBO, RegressedParVI, SemiImplicitELBO
 
 __version__ = "0.1.0"
 
@@ -75,6 +81,7 @@ __all__ = [
     "FlatPrior",
     "Flow",
     "GPVIError",
+    "GaussNewtonParVI",
     "Gaussian",
     "GaussianMixture",
     "Generator",
@@ -82,8 +89,12 @@ __all__ = [
     "HelperInverse",
     "InverseJacobian",
     "KernelSteinDiscrepancy",
+    "LangevinNetwork",
     "LearnedNoise",
+    "LineGrid",
     "Linearization",
+    "LogisticPosterior",
+    "LogisticPrior",
     "MaximumLikelihood",
     "MeanField",
     "NegativeELBO",
@@ -91,14 +102,19 @@ __all__ = [
     "NormalMixture",
     "NormalPrior",
     "OrientedELBO",
+    "OverProblems",
     "ParVI",
     "Particles",
+    "PathELBO",
     "PlaneGrid",
     "Posterior",
+    "ProblemFamily",
     "RecordError",
+    "RegressedParVI",
     "RegressionPosterior",
     "Sampler",
     "ScaleMixturePrior",
+    "SemiImplicitELBO",
     "SteinCritic",
     "Target",
     "UnknownName",
@@ -106,6 +122,7 @@ __all__ = [
     "binned_divergence",
     "cifar_cnn",
     "fit",
+    "gaussian_chain",
     "hmc",
     "kernel_gradient_sum",
     "ksd_u_statistic",
@@ -116,6 +133,7 @@ __all__ = [
     "mlp",
     "save_sampler",
     "score",
+    "share_outside",
     "sliced_wasserstein",
     "surrogate",
     "wasserstein_1d",
