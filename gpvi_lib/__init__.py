@@ -33,6 +33,7 @@ from gpvi_lib.objectives import (
 )
 from gpvi_lib.samplers import Generator, Linearization, MeanField, Particles, Sampler
 from gpvi_lib.saving import load_sampler, save_sampler
+from gpvi_lib.schedules import AdaptiveLangevin, curvature, mala, power_decay
 from gpvi_lib.targets import (
     Banana,
     BayesianLinearRegression,
@@ -65,6 +66,7 @@ __all__ = [
     "GPVI",
     "RBF",
     "SVGD",
+    "AdaptiveLangevin",
     "Banana",
     "BayesianLinearRegression",
     "BiCGSTABInverse",
@@ -121,6 +123,7 @@ __all__ = [
     "bicgstab",
     "binned_divergence",
     "cifar_cnn",
+    "curvature",
     "fit",
     "gaussian_chain",
     "hmc",
@@ -129,8 +132,10 @@ __all__ = [
     "leapfrog",
     "lenet5",
     "load_sampler",
+    "mala",
     "median_bandwidth",
     "mlp",
+    "power_decay",
     "save_sampler",
     "score",
     "share_outside",
