@@ -127,5 +127,15 @@ def mala(
     """
     if not step_size > 0:
         raise ValueError(f"step_size η must be positive, got {step_size}")
-    leapfrog = {"step_size": math.sqrt(2 * step_size), "num_leapfrog": 1, "target_acceptance": 0.574}
-    return hmc(log_prob, initial, **leapfrog, num_steps=num_steps, burn_in=burn_in, adapt=adapt, rng=rng, **settings)
+    return hmc(
+        log_prob,
+        initial,
+        step_size=math.sqrt(2 * step_size),
+        num_leapfrog=1,
+        num_steps=num_steps,
+        burn_in=burn_in,
+        adapt=adapt,
+        target_acceptance=0.574,
+        rng=rng,
+        **settings,
+    )

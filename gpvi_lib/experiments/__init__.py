@@ -21,6 +21,7 @@ from gpvi_lib.experiments import (
     overhead,
     smooth,
     uci_regression,
+    wild_mixture,
 )
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
 
@@ -46,6 +47,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         activations.EXPERIMENT,
         *smooth.EXPERIMENTS,
         uci_regression.EXPERIMENT,
+        wild_mixture.EXPERIMENT,
     )
 }
 
