@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gpvi_lib import linalg
 from gpvi_lib.directions import SVGD, Direction
-from gpvi_lib.inverse import bicgstab
 from gpvi_lib.kernels import squared_distances
 from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Sampler
 from gpvi_lib.targets.base import log_prob, score
 from gpvi_lib.targets.problems import ProblemFamily
+
+ROWS_AT_ONCE = 500
+"""Rows of a Jacobian that one batched backward pass computes."""
 
 
 def _check_regression(move: float, num_samples: int) -> None:
@@ -101,14 +104,14 @@ class GaussNewtonParVI(Objective):
 
     .. math:: δ = -ε (J^T J / n + μ I)^{-1} J^T φ / n,
 
-    found by BiCGSTAB from products with J and Jᵀ. The gradient of the loss is ``-δ``, so a step of gradient descent
-    with learning rate 1 takes the whole of it. Its value is the regression's, ``ε^2 mean |φ_i|^2`` before the step.
+    for which J is formed, a row for each coordinate of each point: for few points and parameters. The gradient of the
+    loss is ``-δ``, so a step of gradient descent with learning rate 1 takes the whole of it. The loss's value is the
+    regression's before the step, ``ε^2 mean |φ_i|^2``.
 
     Attributes:
         num_samples: points per step.
         move: ε > 0. Unlike in one step of Adam, it matters.
         damping: μ > 0, in the unit of ``JᵀJ / n``, squared points over squared parameters.
-        iterations: of the solver, at most.
         direction: SVGD unless given.
 
     Example:
@@ -120,7 +123,6 @@ class GaussNewtonParVI(Objective):
     num_samples: int
     move: float = 0.1
     damping: float = 1e-3
-    iterations: int = 20
     direction: Direction = field(default_factory=SVGD)
 
     def __post_init__(self) -> None:
@@ -139,24 +141,15 @@ class GaussNewtonParVI(Objective):
 
     def _solve(self, x: Tensor, phi: Tensor, parameters: list[Tensor]) -> Tensor:
         """δ, flat."""
-        n = len(x)
-
-        def pull_back(v: Tensor, create_graph: bool = False) -> Tensor:
-            """``Jᵀv``."""
-            parts = torch.autograd.grad(
-                x, parameters, v, retain_graph=True, create_graph=create_graph, materialize_grads=True
-            )
-            return torch.cat([part.flatten() for part in parts])
-
-        probe = torch.zeros_like(x, requires_grad=True)
-        linear = pull_back(probe, create_graph=True)  # Jᵀu as a function of u: its transposed derivative is J
-
-        def normal_matrix(v: Tensor) -> Tensor:
-            (push,) = torch.autograd.grad(linear, probe, v, retain_graph=True)
-            return pull_back(push) / n + self.damping * v
-
-        right = pull_back(phi) * (-self.move / n)
-        return bicgstab(normal_matrix, right, max_iterations=self.iterations).x.detach()
+        rows = torch.eye(x.numel(), dtype=x.dtype, device=x.device).reshape(-1, *x.shape)
+        parts = [
+            torch.autograd.grad(x, parameters, chunk, retain_graph=True, is_grads_batched=True, materialize_grads=True)
+            for chunk in rows.split(ROWS_AT_ONCE)
+        ]
+        jacobian = torch.cat([torch.cat([part.flatten(1) for part in chunk], dim=1) for chunk in parts])
+        normal = jacobian.mT @ jacobian / len(x)
+        normal.diagonal().add_(self.damping)
+        return linalg.solve(normal, jacobian.mT @ phi.reshape(-1, 1) * (-self.move / len(x)))[:, 0]
 
     def check(self, sampler: Sampler) -> None:
         self.direction.check()

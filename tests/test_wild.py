@@ -110,7 +110,7 @@ def jacobian(net, n, seed=3):
 
 def test_gauss_newton_solves_the_normal_equations():
     net, n = network(), 8
-    found = -gradient(GaussNewtonParVI(n, move=0.3, damping=0.01, iterations=50), net)[0].flatten()
+    found = -gradient(GaussNewtonParVI(n, move=0.3, damping=0.01), net)[0].flatten()
     j = jacobian(net, n)
     x = net.rsample(n, seeded()).detach()
     delta = -SVGD()(x, score(MIXTURE, x))[0].flatten()

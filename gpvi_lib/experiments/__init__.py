@@ -21,6 +21,7 @@ from gpvi_lib.experiments import (
     overhead,
     smooth,
     uci_regression,
+    wild_logistic,
     wild_mixture,
 )
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
@@ -48,6 +49,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         *smooth.EXPERIMENTS,
         uci_regression.EXPERIMENT,
         wild_mixture.EXPERIMENT,
+        wild_logistic.EXPERIMENT,
     )
 }
 

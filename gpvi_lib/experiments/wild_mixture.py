@@ -36,8 +36,8 @@ TARGET = {"means": [-2.0, 2.0], "weights": [1 / 3, 2 / 3], "scale": 1.0}
 START = {"mean": -10.0, "scale": 1.0}
 MASTERS = [1e-6 * 2**j for j in range(30)]
 """The paper's candidates for constant and master step sizes."""
-PRINTED_POWER = {"log_scale": list(range(-6, 3)), "offset": list(range(10)), "exponent": [0.55]}
-FREE_POWER = {
+PRINTED_POWER: dict[str, list] = {"log_scale": list(range(-6, 3)), "offset": list(range(10)), "exponent": [0.55]}
+FREE_POWER: dict[str, list] = {
     "log_scale": [-2 + 0.25 * i for i in range(21)],
     "offset": list(range(10)),
     "exponent": [0.25 * i for i in range(13)],
@@ -52,7 +52,7 @@ TRAINED: dict[str, dict] = {
     "svgd_truncated": {"objective": SVGD, "truncate": True},
     "regression": {"objective": {"kind": "regression", "move": 1.0, "inner_steps": 3}},
     "gauss_newton": {
-        "objective": {"kind": "gauss_newton", "move": 0.3, "damping": 0.1, "iterations": 10},
+        "objective": {"kind": "gauss_newton", "move": 0.3, "damping": 0.1},
         "optimizer": "sgd", "lr": 1.0, "final_lr": 0.02,
     },
     "ksd_u": {"objective": KSD},
