@@ -20,7 +20,6 @@ from gpvi_lib.inverse import (
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
 from gpvi_lib.langevin import LangevinNetwork, share_outside
 from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
-from gpvi_lib.laplace import laplace
 from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein, wasserstein_1d
 from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, mlp
 from gpvi_lib.objectives import (
@@ -130,7 +129,6 @@ __all__ = [
     "hmc",
     "kernel_gradient_sum",
     "ksd_u_statistic",
-    "laplace",
     "leapfrog",
     "lenet5",
     "load_sampler",
