@@ -18,6 +18,8 @@ from gpvi_lib.inverse import (
     bicgstab,
 )
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
+from gpvi_lib.langevin import LangevinNetwork, share_outside
+from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
 from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein, wasserstein_1d
 from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, mlp
 from gpvi_lib.objectives import (
@@ -31,6 +33,7 @@ from gpvi_lib.objectives import (
 )
 from gpvi_lib.samplers import Generator, Linearization, MeanField, Particles, Sampler
 from gpvi_lib.saving import load_sampler, save_sampler
+from gpvi_lib.schedules import AdaptiveLangevin, curvature, mala, power_decay
 from gpvi_lib.targets import (
     Banana,
     BayesianLinearRegression,
@@ -41,16 +44,20 @@ from gpvi_lib.targets import (
     Gaussian,
     GaussianMixture,
     LearnedNoise,
+    LogisticPosterior,
+    LogisticPrior,
     NormalLikelihood,
     NormalMixture,
     NormalPrior,
     PlaneGrid,
     Posterior,
+    ProblemFamily,
     RegressionPosterior,
     ScaleMixturePrior,
     Target,
     score,
 )
+from gpvi_lib.wild import GaussNewtonParVI, OverProblems, PathELBO, RegressedParVI, SemiImplicitELBO
 
 __version__ = "0.1.0"
 
@@ -59,6 +66,7 @@ __all__ = [
     "GPVI",
     "RBF",
     "SVGD",
+    "AdaptiveLangevin",
     "Banana",
     "BayesianLinearRegression",
     "BiCGSTABInverse",
@@ -75,6 +83,7 @@ __all__ = [
     "FlatPrior",
     "Flow",
     "GPVIError",
+    "GaussNewtonParVI",
     "Gaussian",
     "GaussianMixture",
     "Generator",
@@ -82,8 +91,12 @@ __all__ = [
     "HelperInverse",
     "InverseJacobian",
     "KernelSteinDiscrepancy",
+    "LangevinNetwork",
     "LearnedNoise",
+    "LineGrid",
     "Linearization",
+    "LogisticPosterior",
+    "LogisticPrior",
     "MaximumLikelihood",
     "MeanField",
     "NegativeELBO",
@@ -91,31 +104,41 @@ __all__ = [
     "NormalMixture",
     "NormalPrior",
     "OrientedELBO",
+    "OverProblems",
     "ParVI",
     "Particles",
+    "PathELBO",
     "PlaneGrid",
     "Posterior",
+    "ProblemFamily",
     "RecordError",
+    "RegressedParVI",
     "RegressionPosterior",
     "Sampler",
     "ScaleMixturePrior",
+    "SemiImplicitELBO",
     "SteinCritic",
     "Target",
     "UnknownName",
     "bicgstab",
     "binned_divergence",
     "cifar_cnn",
+    "curvature",
     "fit",
+    "gaussian_chain",
     "hmc",
     "kernel_gradient_sum",
     "ksd_u_statistic",
     "leapfrog",
     "lenet5",
     "load_sampler",
+    "mala",
     "median_bandwidth",
     "mlp",
+    "power_decay",
     "save_sampler",
     "score",
+    "share_outside",
     "sliced_wasserstein",
     "surrogate",
     "wasserstein_1d",

@@ -36,6 +36,33 @@ UCI_FOLDERS = {"boston": "bostonHousing", "concrete": "concrete", "energy": "ene
 UCI_SPLITS = range(20)
 REGRESSION_TEST_FRACTION = 0.1
 
+
+@dataclass(frozen=True)
+class _OneFile:
+    """A data set that is one file of its publisher."""
+
+    path: str
+    url: str
+    sha256: str
+
+
+COVERTYPE = {
+    "covertype": _OneFile(
+        "covertype/covtype.data.gz",
+        "https://ndownloader.figshare.com/files/5976039",  # as scikit-learn's fetch_covtype
+        "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
+    ),
+    "covertype-subset": _OneFile(
+        "covertype/covertype_92962.csv.gz",
+        "https://raw.githubusercontent.com/ramp-kits/covertype/5f22bd2007aa0ff356275e59641bafa83cc307a3/data/test.csv.gz",
+        "d1683af154f7279cfb7221e813d44d904346d4965779c56bfbe7c5c74cebf8fd",
+    ),
+}
+"""Covertype of the UCI repository: all 581,012 rows, and 92,962 of them with the continuous inputs scaled to [0, 1]."""
+COVERTYPE_CLASS = 2
+"""Lodgepole pine, about half of the rows: against the rest it makes the binary problem of the papers."""
+COVERTYPE_CONTINUOUS = 10
+
 DIGITS_TEST_FRACTION = 0.3
 DIGITS_SPLIT_SEED = 0
 
@@ -164,6 +191,8 @@ def available(name: str, root: Path | None = None) -> bool:
         files = [root / "MNIST" / "raw" / file for file in MNIST_FILES]
     elif name == "cifar10":
         files = list(_cifar10_files(root))
+    elif name in COVERTYPE:
+        files = [root / COVERTYPE[name].path]
     else:
         files = [root / "UCI_Datasets" / path for path in _uci_files(name)]
     return all(path.exists() for path in files)
@@ -206,7 +235,7 @@ def load(name: str) -> ImageData:
 
 
 def download(name: str, root: Path | None = None) -> None:
-    """Download a data set from its publisher, with checksums: images through torchvision, UCI sets through pooch.
+    """Download a data set from its publisher, with checksums: images through torchvision, tables through pooch.
 
     Raises:
         UnknownName: if there is no such set.
@@ -218,13 +247,15 @@ def download(name: str, root: Path | None = None) -> None:
     classes = {"mnist": "MNIST", "cifar10": "CIFAR10"}
     if name in UCI_FOLDERS:
         _download_uci(name, root)
+    elif name in COVERTYPE:
+        _download_file(name, COVERTYPE[name], root)
     elif name in classes:
         try:
             getattr(datasets, classes[name])(root, download=True)
         except (RuntimeError, OSError) as error:
             raise DataMissing(f"{name} could not be downloaded, try again later: {error}") from error
     else:
-        raise UnknownName.among("downloadable data set", name, (*classes, *UCI_FOLDERS))
+        raise UnknownName.among("downloadable data set", name, (*classes, *COVERTYPE, *UCI_FOLDERS))
 
 
 def _channels_first(images: UInt8[Tensor, "n h w *colours"]) -> Float[Tensor, "n c h w"]:
@@ -343,6 +374,17 @@ def _download_uci(name: str, root: Path) -> None:
         raise DataMissing(f"{name} could not be downloaded from {UCI_URL}: {error}") from None
 
 
+def _download_file(name: str, file: _OneFile, root: Path) -> None:
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    path = root / file.path
+    try:
+        pooch.retrieve(file.url, f"sha256:{file.sha256}", path.name, path.parent, progressbar=True)
+    except (OSError, ValueError) as error:  # no network; a file that is not the publisher's
+        raise DataMissing(f"{name} could not be downloaded from {file.url}: {error}") from None
+
+
 def uci(name: str, split: int, root: Path | None = None) -> RegressionData:
     """A UCI regression set with one of its 20 fixed splits into 90 % training and 10 % test data.
 
@@ -377,3 +419,59 @@ def regression(name: str, split: int) -> RegressionData:
     if name not in ("diabetes", *UCI_FOLDERS):
         raise UnknownName.among("regression set", name, ("diabetes", *UCI_FOLDERS))
     return diabetes(split) if name == "diabetes" else uci(name, split)
+
+
+# ---------------------------------------------------------------- two classes
+
+
+@dataclass(frozen=True)
+class BinaryData:
+    """Rows of two classes.
+
+    Attributes:
+        inputs: ``(N, p)``, float32 in [0, 1].
+        labels: ``(N,)``, 0 or 1.
+    """
+
+    inputs: Float[Tensor, "N p"]
+    labels: Int[Tensor, " N"]
+
+
+def covertype(name: str = "covertype-subset", root: Path | None = None) -> BinaryData:
+    """Covertype, class 2 against the rest: 10 continuous inputs scaled to [0, 1] and 44 indicators.
+
+    Args:
+        name: ``covertype`` for all 581,012 rows, ``covertype-subset`` for 92,962 of them.
+
+    Raises:
+        UnknownName: if there is no such set.
+        DataMissing: if the file is missing or is not the publisher's, naming it and how to get it.
+    """
+    import pandas
+
+    if name not in COVERTYPE:
+        raise UnknownName.among("version of Covertype", name, COVERTYPE)
+    root, file = data_root() if root is None else root, COVERTYPE[name]
+    _check_file(root / file.path, file.sha256, name)
+    table = pandas.read_csv(root / file.path, header=None if name == "covertype" else "infer").to_numpy(np.float64)
+    inputs = torch.from_numpy(table[:, :-1])
+    continuous = inputs[:, :COVERTYPE_CONTINUOUS]
+    low, high = continuous.amin(0), continuous.amax(0)
+    inputs = torch.cat([(continuous - low) / (high - low), inputs[:, COVERTYPE_CONTINUOUS:]], dim=1)
+    return BinaryData(inputs.float(), torch.from_numpy(table[:, -1] == COVERTYPE_CLASS).long())
+
+
+def digits_parity() -> BinaryData:
+    """scikit-learn's 1,797 digits, odd against even: 64 pixels in [0, 1]."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    inputs = torch.as_tensor(bunch.data / 16, dtype=torch.float32)
+    return BinaryData(inputs, torch.as_tensor(bunch.target % 2).long())
+
+
+def binary(name: str) -> BinaryData:
+    """``digits-parity``, ``covertype`` or ``covertype-subset``."""
+    if name not in ("digits-parity", *COVERTYPE):
+        raise UnknownName.among("set of two classes", name, ("digits-parity", *COVERTYPE))
+    return digits_parity() if name == "digits-parity" else covertype(name)

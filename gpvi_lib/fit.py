@@ -29,6 +29,7 @@ CUDA_CHECK_EVERY = 100
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": partial(torch.optim.Adam, fused=True),
     "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
 }
 """By name: Adam unless an experiment says otherwise."""
 
@@ -257,7 +258,7 @@ def fit(
             about the learning rate a step, and a rate that suits a wide last layer can be far too small for it.
         rng: the only source of randomness; advanced in place.
         batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
-        optimizer: "adam" or "rmsprop", with PyTorch's settings but for the learning rate.
+        optimizer: "adam", "rmsprop" or "sgd", with PyTorch's settings but for the learning rate: "sgd" has no momentum.
         weight_decay: multiple of the parameters added to their gradient.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns, if anything, goes into the history. It must not use ``rng``.

@@ -137,7 +137,12 @@ def open_category_metrics(
     }
 
 
-def stein_kernel(x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], kernel: RBF = RBF()) -> Float[Tensor, "n n"]:
+def stein_kernel(
+    x: Float[Tensor, "n d"],
+    score: Float[Tensor, "n d"],
+    kernel: RBF = RBF(),
+    second_score: Float[Tensor, "n d"] | None = None,
+) -> Float[Tensor, "n n"]:
     r"""The Stein kernel ``u_p(x_i, x_j)`` (Liu, Lee and Jordan 2016): its mean over ``x_i ~ p`` is 0 for any ``x_j``.
 
     .. math::
@@ -146,18 +151,31 @@ def stein_kernel(x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], kernel: R
 
     with ``s = ∇log p`` and the RBF kernel; by matrix products, never ``(n, n, d)``. Differentiable in ``x`` and ``s``.
     A bandwidth that follows the points is held fixed.
+
+    The kernel is linear in each of its two scores. With ``second_score``, that of the second argument, two independent
+    unbiased estimates of the score give an unbiased estimate of the kernel; one estimate twice does not.
     """
     squared = squared_distances(x, x)
     h = kernel.bandwidth_at(squared.detach(), same=True)
     centred = x - x.detach().mean(0)  # differences do not see it, rounding does
     cross = score @ centred.mT
     own = cross.diagonal()
-    across = own[:, None] + own - cross - cross.mT  # (s_i - s_j)·(x_i - x_j)
-    factor = score @ score.mT + (2 / h) * across + 2 * x.shape[1] / h - (4 / h**2) * squared
+    if second_score is None:
+        second_score, second, second_own = score, cross, own
+    else:
+        second = second_score @ centred.mT
+        second_own = second.diagonal()
+    across = own[:, None] + second_own - cross - second.mT  # (s_i - s_j)·(x_i - x_j)
+    factor = score @ second_score.mT + (2 / h) * across + 2 * x.shape[1] / h - (4 / h**2) * squared
     return torch.exp(-squared / h) * factor
 
 
-def ksd_u_statistic(x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], kernel: RBF = RBF()) -> Float[Tensor, ""]:
+def ksd_u_statistic(
+    x: Float[Tensor, "n d"],
+    score: Float[Tensor, "n d"],
+    kernel: RBF = RBF(),
+    second_score: Float[Tensor, "n d"] | None = None,
+) -> Float[Tensor, ""]:
     """Unbiased estimate of the squared kernel Stein discrepancy: the mean of :func:`stein_kernel` over ``i != j``.
 
     It is 0 in the mean for independent ``x_i ~ p`` and a fixed bandwidth, positive in the mean for any other q, and
@@ -166,6 +184,7 @@ def ksd_u_statistic(x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], kernel
     Args:
         x: points, ``n >= 2``.
         score: ``∇log p`` at the points.
+        second_score: another estimate of it, for the second arguments, as in :func:`stein_kernel`.
 
     Raises:
         ValueError: with fewer than two points.
@@ -173,16 +192,21 @@ def ksd_u_statistic(x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], kernel
     n = len(x)
     if n < 2:
         raise ValueError(f"the KSD U-statistic compares pairs: it needs at least 2 points, got {n}")
-    u = stein_kernel(x, score, kernel)
+    u = stein_kernel(x, score, kernel, second_score)
     return (u.sum() - u.diagonal().sum()) / (n * (n - 1))
 
 
-def ksd_v_statistic(x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], kernel: RBF = RBF()) -> Float[Tensor, ""]:
+def ksd_v_statistic(
+    x: Float[Tensor, "n d"],
+    score: Float[Tensor, "n d"],
+    kernel: RBF = RBF(),
+    second_score: Float[Tensor, "n d"] | None = None,
+) -> Float[Tensor, ""]:
     """The squared kernel Stein discrepancy of the points themselves: :func:`stein_kernel`'s mean over all pairs.
 
     Never negative; above the U-statistic by about ``(E|s|^2 + 2 d / h) / n``, its terms ``i = j``.
     """
-    return stein_kernel(x, score, kernel).mean()
+    return stein_kernel(x, score, kernel, second_score).mean()
 
 
 def sliced_wasserstein(x: Float[Tensor, "n 2"], y: Float[Tensor, "m 2"], num_directions: int = 64) -> float:

@@ -17,7 +17,7 @@ from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic
 from gpvi_lib.samplers import Generator, Linearization, Particles, Sampler, normal_log_prob
-from gpvi_lib.targets.base import Target, log_prob, score
+from gpvi_lib.targets.base import Target, differentiable_score, log_prob, score
 
 Loss = tuple[Float[Tensor, ""], dict[str, Tensor]]
 
@@ -42,6 +42,10 @@ class Objective:
 
     def check(self, sampler: Sampler) -> None:
         """Warn, before training, of a sampler that does not suit this objective."""
+
+    def keeps_inputs(self) -> bool:
+        """Whether the next call takes the random inputs of the last one again, so that its target must not change."""
+        return False
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep."""
@@ -99,18 +103,21 @@ class KernelSteinDiscrepancy(Objective):
     Unlike SVGD, GFSF and the Stein critic, which descend KL(q || p), this descends another functional, and its
     gradient passes through the score: it needs the second derivatives of ``log p``, by automatic differentiation.
     Its direction on points is ``φ_j = n ∂KSD^2/∂x_j`` with the bandwidth held fixed, so that the surrogate's gradient
-    is the gradient of this loss. On minibatches the estimate is biased upwards by the noise of the score.
+    is the gradient of this loss. On minibatches the estimate is biased upwards by the noise of the score, unless the
+    two arguments of the Stein kernel have scores on independent minibatches.
 
     Attributes:
         kernel: kernel on the points.
         num_samples: points per step of a generator; ``None`` for free particles.
         statistic: ``"u"``, unbiased for fresh samples, or ``"v"``, which counts the pairs ``i = i`` and is never
             negative: the discrepancy of the particles themselves.
+        independent_batches: draw a second minibatch, as large as that of :func:`fit`, for the second arguments.
     """
 
     kernel: RBF = RBF()
     num_samples: int | None = None
     statistic: Literal["u", "v"] = "u"
+    independent_batches: bool = False
 
     def __post_init__(self) -> None:
         if self.statistic not in ("u", "v"):
@@ -118,9 +125,14 @@ class KernelSteinDiscrepancy(Objective):
 
     def __call__(self, sampler, target, batch, rng):
         x = sampler.rsample(self.num_samples, rng)
-        (s,) = torch.autograd.grad(log_prob(target, x, batch).sum(), x, create_graph=True)
+        s, second = differentiable_score(target, x, batch), None
+        if self.independent_batches:
+            if batch is None:
+                raise ValueError("independent_batches needs minibatches: give `fit` a batch_size")
+            rows = torch.randint(target.num_data, batch.shape, generator=rng, device=batch.device)
+            second = differentiable_score(target, x, rows)
         estimate = ksd_u_statistic if self.statistic == "u" else ksd_v_statistic
-        loss = estimate(x, s, self.kernel)
+        loss = estimate(x, s, self.kernel, second)
         return loss, {"ksd": loss.detach()}
 
     def direction(self, x: Float[Tensor, "n d"], target: Target, batch: Tensor | None = None) -> Float[Tensor, "n d"]:

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.flows import Flow
+from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.paths import write_atomically
 from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
+from gpvi_lib.targets.logistic import LogisticPrior
 
 FORMAT = "gpvi sampler 1"
 
@@ -42,6 +44,22 @@ def _build_flow(arguments: dict, state: dict[str, Tensor], rng: torch.Generator)
     return Flow(**arguments, rng=rng, dtype=some.dtype, device=some.device)
 
 
+def _langevin_arguments(network: LangevinNetwork) -> dict:
+    plain = ("layers", "per_coordinate", "batch_size", "noise", "truncate", "recompute")
+    kind = _kind(network.start)
+    start = {"kind": kind, "arguments": KINDS[kind][1](network.start)}
+    return {name: getattr(network, name) for name in plain} | {"start": start}
+
+
+def _build_langevin(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> LangevinNetwork:
+    """Without a target: :meth:`LangevinNetwork.on` gives it one."""
+    start, rho, ceiling = arguments.pop("start"), state["rho"], state.get("ceiling")
+    inside = {name.removeprefix("start."): value for name, value in state.items() if name.startswith("start.")}
+    q_0 = KINDS[start["kind"]][2](start["arguments"], inside, rng)
+    settings = arguments | {"ceiling": ceiling, "step_size": 1.0 if ceiling is None else 0.5 * ceiling}
+    return LangevinNetwork(q_0, None, **settings, dtype=rho.dtype, device=rho.device)
+
+
 Arguments = Callable[[Any], dict]
 Build = Callable[[dict, dict[str, Tensor], torch.Generator], Sampler]
 KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
@@ -57,7 +75,23 @@ KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
         lambda flow: {"dim": flow.dim, "depth": len(flow.layers), "base_stdev": flow.base_stdev},
         _build_flow,
     ),
+    "logistic_prior": (
+        LogisticPrior,
+        lambda prior: {"num_weights": prior.dim - 1},
+        lambda arguments, state, rng: LogisticPrior(
+            **arguments, dtype=state["rate"].dtype, device=state["rate"].device
+        ),
+    ),
+    "langevin": (LangevinNetwork, _langevin_arguments, _build_langevin),
 }
+
+
+def _kind(sampler: Sampler) -> str:
+    """The key of a sampler's class in :data:`KINDS`."""
+    kind = next((name for name, (cls, *_) in KINDS.items() if type(sampler) is cls), None)
+    if kind is None:
+        raise UnknownName.among("kind of sampler", type(sampler).__name__, (cls.__name__ for cls, *_ in KINDS.values()))
+    return kind
 
 
 def save_sampler(sampler: Sampler, path: str | Path) -> Path:
@@ -66,9 +100,7 @@ def save_sampler(sampler: Sampler, path: str | Path) -> Path:
     Raises:
         UnknownName: for a class of one's own, whose ``state_dict`` is to be kept by other means.
     """
-    kind = next((name for name, (cls, *_) in KINDS.items() if type(sampler) is cls), None)
-    if kind is None:
-        raise UnknownName.among("kind of sampler", type(sampler).__name__, (cls.__name__ for cls, *_ in KINDS.values()))
+    kind = _kind(sampler)
     metadata = {"format": FORMAT, "kind": kind, "arguments": json.dumps(KINDS[kind][1](sampler))}
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in sampler.state_dict().items()}
     write_atomically(Path(path), safetensors.torch.save(state, metadata))
@@ -77,6 +109,8 @@ def save_sampler(sampler: Sampler, path: str | Path) -> Path:
 
 def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sampler:
     """The sampler that :func:`save_sampler` wrote, on ``device``.
+
+    A :class:`LangevinNetwork` comes back without its target, of which a file can hold nothing: ``.on(target)`` adds it.
 
     Raises:
         GPVIError: if the file is none of its files, naming it.

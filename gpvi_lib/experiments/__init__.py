@@ -21,6 +21,8 @@ from gpvi_lib.experiments import (
     overhead,
     smooth,
     uci_regression,
+    wild_logistic,
+    wild_mixture,
 )
 from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
 
@@ -47,6 +49,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         activations.EXPERIMENT,
         *smooth.EXPERIMENTS,
         uci_regression.EXPERIMENT,
+        wild_mixture.EXPERIMENT,
+        wild_logistic.EXPERIMENT,
     )
 }
 

@@ -19,9 +19,18 @@ from ..fit import Callback, FitResult, SomeSampler, fit
 from ..flows import Flow
 from ..inverse import INVERSES
 from ..kernels import RBF
-from ..objectives import GPVI, MaximumLikelihood, NegativeELBO, Objective, OrientedELBO, ParVI
+from ..objectives import (
+    GPVI,
+    KernelSteinDiscrepancy,
+    MaximumLikelihood,
+    NegativeELBO,
+    Objective,
+    OrientedELBO,
+    ParVI,
+)
 from ..samplers import Generator, MeanField, Particles, Sampler, standard_normal
 from ..targets import Target
+from ..wild import GaussNewtonParVI, PathELBO, RegressedParVI, SemiImplicitELBO
 from .base import RunContext
 
 DIRECTIONS = {"svgd": SVGD, "gfsf": GFSF, "stein_critic": SteinCritic}
@@ -32,6 +41,11 @@ OBJECTIVES = {
     "elbo": NegativeELBO,
     "oriented_elbo": OrientedELBO,
     "likelihood": MaximumLikelihood,
+    "stein_discrepancy": KernelSteinDiscrepancy,
+    "regression": RegressedParVI,
+    "gauss_newton": GaussNewtonParVI,
+    "path_elbo": PathELBO,
+    "semi_implicit": SemiImplicitELBO,
 }
 
 

@@ -1,12 +1,14 @@
 """Targets: unnormalised densities on R^d, optionally evaluated on minibatches of data."""
 
-from gpvi_lib.targets.base import Target, check_finite, log_prob, score
+from gpvi_lib.targets.base import Target, check_finite, differentiable_score, log_prob, score
 from gpvi_lib.targets.classification import ClassificationPosterior, MLPClassificationPosterior
 from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood, LearnedNoise, NormalLikelihood, NormalMixture
+from gpvi_lib.targets.logistic import LogisticPosterior, LogisticPrior
 from gpvi_lib.targets.posterior import Posterior
 from gpvi_lib.targets.priors import FlatPrior, NormalPrior, ScaleMixturePrior
+from gpvi_lib.targets.problems import ProblemFamily
 from gpvi_lib.targets.regression import BayesianLinearRegression, RegressionPosterior
 from gpvi_lib.targets.toy import Banana, GaussianMixture
 
@@ -20,16 +22,20 @@ __all__ = [
     "Gaussian",
     "GaussianMixture",
     "LearnedNoise",
+    "LogisticPosterior",
+    "LogisticPrior",
     "MLPClassificationPosterior",
     "NormalLikelihood",
     "NormalMixture",
     "NormalPrior",
     "PlaneGrid",
     "Posterior",
+    "ProblemFamily",
     "RegressionPosterior",
     "ScaleMixturePrior",
     "Target",
     "check_finite",
+    "differentiable_score",
     "log_prob",
     "score",
 ]

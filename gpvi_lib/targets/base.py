@@ -52,11 +52,63 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
 
 
 def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Float[Tensor, "n d"]:
-    """``∇_x log p(x)`` by automatic differentiation, detached from whatever produced ``x``."""
+    """``∇_x log p(x)``, detached from whatever produced ``x``.
+
+    By automatic differentiation, or by the target's own ``score(x, batch)`` where it has one.
+    """
+    if hasattr(target, "score"):
+        with torch.no_grad():
+            return target.score(x, batch)
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
         (gradient,) = torch.autograd.grad(log_prob(target, x, batch).sum(), x)
     return gradient
+
+
+_TWICE_DIFFERENTIABLE: set[type] = set()
+"""Targets whose score has been differentiated once: it need not be tried again."""
+
+
+def differentiable_score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Float[Tensor, "n d"]:
+    """``∇_x log p(x)``, differentiable in ``x`` and in whatever produced it.
+
+    Raises:
+        ValueError: if the target can be differentiated only once.
+    """
+    if type(target) not in _TWICE_DIFFERENTIABLE:
+        _check_twice_differentiable(target, x[:1], batch)
+        _TWICE_DIFFERENTIABLE.add(type(target))
+    return _differentiable_score(target, x, batch)
+
+
+def _differentiable_score(target: Target, x: Tensor, batch: Tensor | None) -> Tensor:
+    if hasattr(target, "score"):
+        return target.score(x, batch)
+    (gradient,) = torch.autograd.grad(log_prob(target, x, batch).sum(), x, create_graph=True)
+    return gradient
+
+
+def _check_twice_differentiable(target: Target, x: Tensor, batch: Tensor | None) -> None:
+    """Differentiate ``Σ_i u_i log p(x_i)`` twice, with ``u`` to be differentiated too.
+
+    Without ``u`` a function that is ``once_differentiable`` returns a score that is silently a constant.
+    """
+    with torch.enable_grad():
+        x = x.detach().requires_grad_(True)
+        u = torch.ones_like(x[:, 0], requires_grad=True)
+        (slope,) = torch.autograd.grad(log_prob(target, x, batch) @ u, x, create_graph=True)
+        try:
+            slope.sum().backward()  # to all leaves: the path to x alone does not meet the function that refuses
+        except RuntimeError as error:
+            if "once_differentiable" not in str(error):
+                raise
+            raise ValueError(
+                f"{type(target).__name__} can be differentiated only once, and the derivative of its score is needed "
+                "here: take a target by automatic differentiation instead, such as ClassificationPosterior, or a "
+                "LangevinNetwork with truncate=True"
+            ) from None
+    if hasattr(target, "score") and not target.score(x, batch).requires_grad:
+        raise ValueError(f"{type(target).__name__}.score must be differentiable in x: it returns a constant")
 
 
 def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> None:
