@@ -26,9 +26,10 @@ def normal(rng):
 
 
 @pytest.fixture
-def registry():
+def registry(monkeypatch):
     """The registered experiments, to be changed at will; afterwards as before, in the same order."""
     before = dict(EXPERIMENTS)
     yield EXPERIMENTS
+    monkeypatch.undo()  # what a test has set in the registry; undone later, it would come back
     EXPERIMENTS.clear()
     EXPERIMENTS.update(before)
