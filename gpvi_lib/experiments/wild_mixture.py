@@ -52,7 +52,7 @@ TRAINED: dict[str, dict] = {
     "svgd_truncated": {"objective": SVGD, "truncate": True},
     "regression": {"objective": {"kind": "regression", "move": 1.0, "inner_steps": 3}},
     "gauss_newton": {
-        "objective": {"kind": "gauss_newton", "move": 3.0, "damping": 1e-3},
+        "objective": {"kind": "gauss_newton", "move": 1.0, "damping": 1e-3},
         "optimizer": "sgd", "lr": 1.0, "final_lr": 0.02,
     },
     "ksd_u": {"objective": KSD},
