@@ -55,8 +55,23 @@ class Objective:
         """Take up a checkpoint's state."""
 
 
+class DirectionObjective(Objective):
+    """Base of objectives that move points along a direction: its warnings and its state are theirs."""
+
+    direction: Direction
+
+    def check(self, sampler: Sampler) -> None:
+        self.direction.check()
+
+    def state_dict(self) -> dict:
+        return self.direction.state_dict()
+
+    def load_state_dict(self, state: dict) -> None:
+        self.direction.load_state_dict(state)
+
+
 @dataclass
-class ParVI(Objective):
+class ParVI(DirectionObjective):
     """A direction on points: particle-based VI on :class:`Particles`, amortised ParVI on a :class:`Generator`.
 
     Attributes:
@@ -85,15 +100,6 @@ class ParVI(Objective):
         source, query = sampler.rsample(2 * self.num_samples, rng).split(self.num_samples)
         phi, info = self.direction(source.detach(), score(target, source, batch), rng, query.detach())
         return surrogate(query, phi), info
-
-    def check(self, sampler: Sampler) -> None:
-        self.direction.check()
-
-    def state_dict(self) -> dict:
-        return self.direction.state_dict()
-
-    def load_state_dict(self, state: dict) -> None:
-        self.direction.load_state_dict(state)
 
 
 @dataclass

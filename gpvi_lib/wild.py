@@ -16,7 +16,7 @@ from gpvi_lib import linalg
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.kernels import squared_distances
 from gpvi_lib.langevin import LangevinNetwork
-from gpvi_lib.objectives import Objective
+from gpvi_lib.objectives import DirectionObjective, Objective
 from gpvi_lib.samplers import Sampler
 from gpvi_lib.targets.base import log_prob, score
 from gpvi_lib.targets.problems import ProblemFamily
@@ -33,7 +33,7 @@ def _check_regression(move: float, num_samples: int) -> None:
 
 
 @dataclass
-class RegressedParVI(Objective):
+class RegressedParVI(DirectionObjective):
     r"""Regression of the sampler's points on where the direction moves them, eq. 14 of Wild VI.
 
     .. math:: \min_η \tfrac1n \sum_i |f(η; ξ_i) - (z_i - ε φ_i)|^2, \qquad z_i = f(η_{old}; ξ_i),
@@ -82,22 +82,19 @@ class RegressedParVI(Objective):
     def keeps_inputs(self) -> bool:
         return self._left > 0
 
-    def check(self, sampler: Sampler) -> None:
-        self.direction.check()
-
     def state_dict(self) -> dict:
         kept = {"left": self._left, "inputs": self._inputs, "goal": self._goal}
-        return kept | {"direction": self.direction.state_dict()}
+        return kept | {"direction": super().state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
         inputs = state["inputs"]
         self._left, self._goal = state["left"], state["goal"]
         self._inputs = None if inputs is None else inputs.cpu()
-        self.direction.load_state_dict(state["direction"])
+        super().load_state_dict(state["direction"])
 
 
 @dataclass
-class GaussNewtonParVI(Objective):
+class GaussNewtonParVI(DirectionObjective):
     r"""The regression (14) solved to first order: one Gauss–Newton step, for the optimizer "sgd".
 
     With J the Jacobian of all points in the parameters, the change of the parameters is
@@ -150,15 +147,6 @@ class GaussNewtonParVI(Objective):
         normal = jacobian.mT @ jacobian / len(x)
         normal.diagonal().add_(self.damping)
         return linalg.solve(normal, jacobian.mT @ phi.reshape(-1, 1) * (-self.move / len(x)))[:, 0]
-
-    def check(self, sampler: Sampler) -> None:
-        self.direction.check()
-
-    def state_dict(self) -> dict:
-        return self.direction.state_dict()
-
-    def load_state_dict(self, state: dict) -> None:
-        self.direction.load_state_dict(state)
 
 
 def _check_chain(objective: Objective, sampler: Sampler) -> None:
