@@ -1,5 +1,9 @@
 """Fixtures that many tests share."""
 
+import functools
+import http.server
+import threading
+
 import pytest
 import torch
 
@@ -33,3 +37,28 @@ def registry(monkeypatch):
     monkeypatch.undo()  # what a test has set in the registry; undone later, it would come back
     EXPERIMENTS.clear()
     EXPERIMENTS.update(before)
+
+
+@pytest.fixture
+def serve():
+    """`serve(folder)` publishes a folder on a port of this machine: its address, and the list of what it was asked."""
+    running = []
+
+    def start(folder):
+        asked = []
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *args):
+                asked.append(self.path)
+
+        httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        running.append((httpd, thread))
+        return f"http://127.0.0.1:{httpd.server_port}", asked
+
+    yield start
+    for httpd, thread in running:
+        httpd.shutdown()
+        thread.join()
+        httpd.server_close()

@@ -1,10 +1,7 @@
 """Covertype: read and scaled, its two publishers' files, and the downloader against a local server."""
 
-import functools
 import gzip
 import hashlib
-import http.server
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -25,31 +22,20 @@ def table() -> np.ndarray:
 
 
 @pytest.fixture
-def published(tmp_path, monkeypatch):
+def published(tmp_path, serve, monkeypatch):
     """A server with a small file in the format of each publisher, whose checksum the library knows."""
     folder = tmp_path / "published"
     folder.mkdir()
     lines = "\n".join(",".join(map(str, row)) for row in table()) + "\n"
     header = ",".join(f"column{i}" for i in range(55)) + "\n"
-    files = {"covertype": lines, "covertype-subset": header + lines}
-    asked = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            asked.append(self.path)
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
-        thread.start()
-        for name, text in files.items():
-            content = gzip.compress(text.encode(), mtime=0)
-            (folder / name).write_bytes(content)
-            url, digest = f"http://127.0.0.1:{httpd.server_port}/{name}", hashlib.sha256(content).hexdigest()
-            monkeypatch.setitem(data.COVERTYPE, name, replace(data.COVERTYPE[name], url=url, sha256=digest))
-        monkeypatch.setenv("GPVI_DATA", str(tmp_path / "data"))
-        yield folder, asked
-        httpd.shutdown()
-        thread.join()
+    url, asked = serve(folder)
+    for name, text in {"covertype": lines, "covertype-subset": header + lines}.items():
+        content = gzip.compress(text.encode(), mtime=0)
+        (folder / name).write_bytes(content)
+        known = replace(data.COVERTYPE[name], url=f"{url}/{name}", sha256=hashlib.sha256(content).hexdigest())
+        monkeypatch.setitem(data.COVERTYPE, name, known)
+    monkeypatch.setenv("GPVI_DATA", str(tmp_path / "data"))
+    return folder, asked
 
 
 @pytest.mark.parametrize("name", data.COVERTYPE)
@@ -100,7 +86,9 @@ def test_digits_by_parity():
     assert int(found.labels.sum()) == 906  # odd digits
 
 
-@pytest.mark.skipif(not data.available("covertype-subset"), reason="the subset is not here")
+@pytest.mark.skipif(
+    not data.available("covertype-subset"), reason="not below data/; `python -m gpvi_lib data covertype-subset` gets it"
+)
 def test_the_subset():
     found = data.covertype("covertype-subset")
     assert found.inputs.shape == (92_962, 54) and int(found.labels.sum()) == 45_328

@@ -1,9 +1,6 @@
 """Regression sets: fixed splits, no leak, checksums, and the downloader against a local server."""
 
-import functools
 import hashlib
-import http.server
-import threading
 
 import numpy as np
 import pytest
@@ -44,21 +41,11 @@ def published(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def server(published, monkeypatch):
+def server(published, serve, monkeypatch):
     """The publisher, on a port of this machine; the list of what it was asked for."""
-    asked = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            asked.append(self.path)
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=published)) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
-        thread.start()
-        monkeypatch.setattr(data, "UCI_URL", f"http://127.0.0.1:{httpd.server_port}/")
-        yield asked
-        httpd.shutdown()
-        thread.join()
+    url, asked = serve(published)
+    monkeypatch.setattr(data, "UCI_URL", f"{url}/")
+    return asked
 
 
 @pytest.fixture
