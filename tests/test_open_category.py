@@ -108,6 +108,20 @@ def test_the_longer_runs_change_nothing_but_their_length():
     assert oc.image_deviations("mnist", "longer", "mf_vi", "paper").startswith("12 of 100 epochs")
 
 
+@pytest.mark.parametrize(
+    ("length", "accuracy", "auroc", "ece"),
+    [
+        ("", "99.70", "0.980", "0.007"),
+        ("-longer", "99.72", "0.988", "0.003"),
+        ("-published", "99.80", "0.987", "0.002"),
+    ],
+)
+def test_what_notebook_15_says_of_svgd_over_its_epochs(length, accuracy, auroc, ece):
+    metrics = records.load(f"open-category-mnist{length}", "svgd_best", 0, "paper").metrics
+    assert f"{metrics['accuracy_percent']:.2f}" == accuracy
+    assert (f"{metrics['auroc']:.3f}", f"{metrics['ece']:.3f}") == (auroc, ece)
+
+
 def test_the_digits_deviations_name_rate_and_prior():
     said = oc.digits_deviations("gpvi", "paper")
     assert said.endswith("learning rate 0.001, prior N(0, 16/fan-in)")

@@ -244,17 +244,3 @@ def test_the_published_epochs_are_shown_once_all_their_runs_are_there(monkeypatc
         lambda experiment, method, seed, profile: "missing" if (method, seed) == lacking else "valid",
     )
     assert report.longest("open-category-mnist", "paper").name == f"open-category-mnist{name}"
-
-
-@pytest.mark.parametrize(
-    ("length", "accuracy", "auroc", "ece"),
-    [
-        ("", "99.70", "0.980", "0.007"),
-        ("-longer", "99.72", "0.988", "0.003"),
-        ("-published", "99.80", "0.987", "0.002"),
-    ],
-)
-def test_what_notebook_15_says_of_svgd_over_its_epochs(length, accuracy, auroc, ece):
-    metrics = records.load(f"open-category-mnist{length}", "svgd_best", 0, "paper").metrics
-    assert f"{metrics['accuracy_percent']:.2f}" == accuracy
-    assert (f"{metrics['auroc']:.3f}", f"{metrics['ece']:.3f}") == (auroc, ece)
