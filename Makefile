@@ -99,10 +99,12 @@ processors: env ## nightly: the notebooks against their outputs as other process
 	    --nbval --nbval-current-env </dev/null || failed="$$failed; $$settings"; \
 	done; [ -z "$$failed" ] || { echo "gpvi: failed under $${failed#; }" >&2; exit 1; }
 
-lint: env ## ruff on the library, the tests and the notebooks; mypy on the library
+lint: env ## ruff on library, tests and notebooks; mypy on the library; its floors import downwards only
 	@"$(PY)" -m ruff check . </dev/null
 	@"$(PY)" -m ruff format --check . </dev/null
 	@"$(PY)" -m mypy </dev/null
+	@"$(PY)" -c 'import sys; from importlinter.cli import lint_imports as lint; \
+	  sys.exit(lint(cache_dir="build/import-linter", no_logo=True))' </dev/null
 
 lab: env ## JupyterLab, open at the overview
 	@"$(PY)" -m jupyterlab notebooks/00-overview.ipynb
@@ -123,7 +125,7 @@ bench: env ## time a step of every method, as ratios in one run (DEVICE=cpu unle
 lock: ## resolve requirements.lock from pyproject.toml, keeping each present pin that still fits
 	@"$(PYTHON)" -m venv --clear build/lock </dev/null
 	@build/lock/bin/python -m pip install --quiet --no-input --disable-pip-version-check uv </dev/null
-	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra cluster --extra book \
+	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra paper --extra dev --extra cluster --extra book \
 	  --no-annotate --custom-compile-command "make lock" --output-file requirements.lock \
 	  pyproject.toml requirements.in </dev/null
 

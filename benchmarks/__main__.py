@@ -16,8 +16,9 @@ import torch
 import typer
 from tqdm import tqdm
 
-from gpvi_lib import paths, provenance
-from gpvi_lib.timing import interleaved, ratios
+from gpvi_lib import paths
+from gpvi_lib.lab import provenance
+from gpvi_lib.lab.timing import interleaved, ratios
 
 from . import cases, convolutions, floor, inverses, peers, products, timing
 

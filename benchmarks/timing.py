@@ -8,8 +8,8 @@ from multiprocessing import get_context
 import torch
 from torch.utils.benchmark import Timer
 
-from gpvi_lib import provenance
-from gpvi_lib.timing import Seconds
+from gpvi_lib.lab import provenance
+from gpvi_lib.lab.timing import Seconds
 
 from . import cases
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpvi_lib.errors import GPVIError, OutOfTime, SweepError
+from gpvi_lib.lab.profiles import PROFILES, get_profile
 from gpvi_lib.paths import make_roots_absolute
-from gpvi_lib.profiles import PROFILES, get_profile
 
 if TYPE_CHECKING:
     import pandas
 
     from gpvi_lib.experiments import Experiment
-    from gpvi_lib.queue import QueuedCell
-    from gpvi_lib.records import Record
+    from gpvi_lib.lab.queue import QueuedCell
+    from gpvi_lib.lab.records import Record
 
 TRY_AGAIN = 75
 """Exit code of a command that ran out of the time it was given (EX_TEMPFAIL of sysexits.h)."""
@@ -78,7 +78,7 @@ def list_experiments(
 
 def _print_unprovenanced() -> None:
     """One line for each method with records at paper that have a doubtful commit, by reason, and how many there are."""
-    from gpvi_lib import provenance, records
+    from gpvi_lib.lab import provenance, records
 
     history, total = provenance.history(), 0
     found: dict[tuple[str, str, str], list[Record]] = {}
@@ -98,24 +98,24 @@ def _print_unprovenanced() -> None:
 
 
 def _states(experiment: Experiment, method: str, profile: str) -> str:
-    from gpvi_lib import records
+    from gpvi_lib.lab import records
 
     seeds = experiment.seeds(profile)
-    found = Counter(records.state(experiment, method, seed, profile) for seed in seeds)
+    found = Counter(records.state(experiment.cell(method, seed, profile)) for seed in seeds)
     broken = "".join(f", {found[state]} {state}" for state in ("stale", "damaged") if found[state])
     return f"{found['valid']}/{len(seeds)}{broken}"
 
 
 def _without_record(profile: str) -> Iterator[tuple[str, str, str]]:
     """Experiment, method and the seeds that have no valid record, each with its state."""
-    from gpvi_lib import records
     from gpvi_lib.experiments import EXPERIMENTS
+    from gpvi_lib.lab import records
 
     for experiment in EXPERIMENTS.values():
         for method in experiment.methods:
             states: dict[str, list[str]] = {}
             for seed in experiment.seeds(profile):
-                states.setdefault(records.state(experiment, method, seed, profile), []).append(str(seed))
+                states.setdefault(records.state(experiment.cell(method, seed, profile)), []).append(str(seed))
             states.pop("valid", None)
             if states:
                 found = "; ".join(f"{state} {', '.join(seeds)}" for state, seeds in states.items())
@@ -139,8 +139,8 @@ def run(
     scheduler: Annotated[str | None, typer.Option(help="Dask's address, or submitit's cluster.")] = None,
 ) -> None:
     """Compute the missing and stale records of experiments; anew, unless the profile is paper or there is a budget."""
-    from gpvi_lib import executors, records
     from gpvi_lib.experiments import get_experiment
+    from gpvi_lib.lab import executors, runner
 
     if (method or seed) and len(experiment or ()) != 1:
         raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
@@ -165,7 +165,7 @@ def run(
             settings: dict = {"device": device, "fresh": fresh, "jobs": jobs, "executor": pool, "budget": left}
             settings["dirty"] = dirty
             try:
-                found = records.sweep(one, profile, method, seed, **settings)
+                found = runner.sweep(one, profile, method, seed, **settings)
             except SweepError as error:  # names what failed; the other experiments can still run
                 failed.append(str(error))
                 continue
@@ -192,7 +192,7 @@ def _that_can_run(profile: str, device: str) -> list[Experiment]:
     """All experiments but those whose data are not here, or that would take days here; each of those is named."""
     from gpvi_lib import data as datasets
     from gpvi_lib.experiments import EXPERIMENTS
-    from gpvi_lib.provenance import as_device
+    from gpvi_lib.lab.provenance import as_device
 
     found = []
     for experiment in EXPERIMENTS.values():
@@ -222,9 +222,10 @@ def queue(
     dirty: DirtyOption = False,
 ) -> None:
     """Compute a list of long runs at paper, in its order, one thread each; stopped anywhere, it goes on from there."""
-    from gpvi_lib import queue as long_runs
+    from gpvi_lib.experiments import get_experiment
+    from gpvi_lib.lab import queue as long_runs
 
-    cells = long_runs.read(long_runs.default_path() if path is None else path)
+    cells = long_runs.read(long_runs.default_path() if path is None else path, get_experiment)
     _print_queue(cells)
     if not show:
         long_runs.run(cells, jobs, None if budget is None else 60 * budget, dirty)
@@ -232,7 +233,7 @@ def queue(
 
 def _print_queue(cells: Sequence[QueuedCell]) -> None:
     """One line for each entry: how many of its runs are in which state, and the hours that are left."""
-    from gpvi_lib import queue as long_runs
+    from gpvi_lib.lab import queue as long_runs
 
     active = long_runs.is_active()
     states = {queued: long_runs.state(queued, active) for queued in cells}
@@ -257,9 +258,9 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
 
     These are README.md and docs/how-far.md.
     """
-    from gpvi_lib import how_far, readme
-    from gpvi_lib import scoreboard as board
     from gpvi_lib.paths import repository, results_root, shown
+    from gpvi_lib.report import how_far, readme
+    from gpvi_lib.report import scoreboard as board
 
     table = board.build(profile)
     path = board.write(profile)
@@ -273,7 +274,7 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
 
 
 def _print_scores(table: pandas.DataFrame, verdicts: bool) -> None:
-    from gpvi_lib.scoreboard import length
+    from gpvi_lib.report.scoreboard import length
 
     ran = table[table["n_seeds"] > 0]
     rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "steps / printed", "verdict")]
@@ -319,9 +320,9 @@ def notebooks(
     fresh: FreshOption = False,
 ) -> None:
     """Run copies of notebooks at a profile; all run even if some fail."""
-    from gpvi_lib import notebooks as books
+    from gpvi_lib.lab.provenance import as_device
     from gpvi_lib.paths import build_root
-    from gpvi_lib.provenance import as_device
+    from gpvi_lib.report import notebooks as books
 
     as_device(device)
     folder = build_root() / "notebooks" / get_profile(profile).name if output is None else output.resolve()
@@ -333,7 +334,7 @@ def notebooks(
 @app.command()
 def refresh(names: NamesArgument = None, jobs: JobsOption = 1, timeout: TimeoutOption = None) -> None:
     """Run committed notebooks at their committed parameters and put their new outputs in place."""
-    from gpvi_lib import notebooks as books
+    from gpvi_lib.report import notebooks as books
 
     _run_notebooks(partial(books.refresh, timeout=timeout), books.find(names or ()), jobs)
 
@@ -341,14 +342,14 @@ def refresh(names: NamesArgument = None, jobs: JobsOption = 1, timeout: TimeoutO
 @app.command()
 def normalise(names: NamesArgument = None) -> None:
     """Strip from notebooks what changes from run to run: timings, widget states, version metadata."""
-    from gpvi_lib import notebooks as books
+    from gpvi_lib.report import notebooks as books
 
     for path in books.find(names or ()):
         print(f"{path.name}: {'rewritten' if books.normalise(path) else 'unchanged'}")
 
 
 def _run_notebooks(action: Callable[[Path], object], paths: Sequence[Path], jobs: int) -> None:
-    from gpvi_lib import notebooks as books
+    from gpvi_lib.report import notebooks as books
 
     done: Counter[str] = Counter()
 

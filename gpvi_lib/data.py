@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from .errors import DataMissing, UnknownName
-from .paths import data_root
+from gpvi_lib.errors import DataMissing, UnknownName
+from gpvi_lib.paths import data_root
 
 KNOWN_CLASSES = range(6)
 """Classes 0-5 are seen in training, 6-9 only as outliers (design of Neal et al. 2018, as the paper follows it)."""

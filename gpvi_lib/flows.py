@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Transform
 
+from gpvi_lib.extras import optional
 from gpvi_lib.samplers import Sampler, normal_log_prob, standard_normal
 
 
@@ -43,15 +44,14 @@ class Flow(Sampler):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        from pyro.distributions.transforms import Planar  # not needed by any other sampler
-
         super().__init__()
         if depth < 1 or not base_stdev > 0:
             raise ValueError(f"a flow needs depth >= 1 and base_stdev > 0, got {depth} and {base_stdev}")
+        pyro = optional("pyro.distributions.transforms")
         self.dim, self.base_stdev = dim, float(base_stdev)
         bound = 1 / math.sqrt(dim)
         with torch.random.fork_rng(devices=()):  # Pyro draws first weights of its own, from the global state
-            layers = [Planar(dim) for _ in range(depth)]
+            layers = [pyro.Planar(dim) for _ in range(depth)]
         self.layers = nn.ModuleList(layers).to(device, dtype)
         for layer in layers:
             for weight in (layer.u, layer.w):

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpvi_lib.extras import optional
 from gpvi_lib.kernels import RBF, squared_distances
 
 ECE_BINS = 15
@@ -98,18 +99,16 @@ def regression_calibration_error(pit: Float[Tensor, " b"]) -> float:
 
 def auroc(known: Float[Tensor, " b"], unknown: Float[Tensor, " u"]) -> float:
     """Area under the ROC curve of a score that should be larger on unknown inputs (scikit-learn's)."""
-    from sklearn.metrics import roc_auc_score
-
+    sklearn = optional("sklearn.metrics")
     labels = torch.cat([torch.zeros(len(known)), torch.ones(len(unknown))])
-    return float(roc_auc_score(labels.numpy(), torch.cat([known, unknown]).cpu().double().numpy()))
+    return float(sklearn.roc_auc_score(labels.numpy(), torch.cat([known, unknown]).cpu().double().numpy()))
 
 
 def expected_calibration_error(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
     """Mean over data of |accuracy - confidence| of their confidence bin, 15 bins of equal width (TorchMetrics')."""
-    from torchmetrics.functional.classification import multiclass_calibration_error
-
+    torchmetrics = optional("torchmetrics.functional.classification")
     classes = probabilities.shape[1]
-    return float(multiclass_calibration_error(probabilities, labels, classes, n_bins=ECE_BINS, norm="l1"))
+    return float(torchmetrics.multiclass_calibration_error(probabilities, labels, classes, n_bins=ECE_BINS, norm="l1"))
 
 
 def accuracy(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
@@ -216,11 +215,10 @@ def sliced_wasserstein(x: Float[Tensor, "n 2"], y: Float[Tensor, "m 2"], num_dir
     evenly spaced directions do better than random ones. Two samples of the same density are not at distance 0 but
     at a floor that falls like ``1 / √n``.
     """
-    from ot import sliced_wasserstein_distance
-
+    ot = optional("ot")
     angles = torch.arange(num_directions, dtype=x.dtype, device=x.device) * (math.pi / num_directions)
     directions = torch.stack([angles.cos(), angles.sin()])
-    return float(sliced_wasserstein_distance(x, y, projections=directions))
+    return float(ot.sliced_wasserstein_distance(x, y, projections=directions))
 
 
 def binned_divergence(counts: Int[Tensor, "..."], log_masses: Float[Tensor, "..."]) -> float:

@@ -7,8 +7,8 @@ import threading
 import pytest
 import torch
 
-from gpvi_lib import provenance
 from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.lab import provenance
 
 
 @pytest.fixture(autouse=True)

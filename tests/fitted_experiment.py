@@ -5,7 +5,7 @@ import time
 import torch
 
 from gpvi_lib import SVGD, Gaussian, Particles, ParVI, fit
-from gpvi_lib.experiments.base import Experiment, Outcome
+from gpvi_lib.lab.experiment import Experiment, Outcome
 
 
 def config(method, profile):

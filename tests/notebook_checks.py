@@ -11,10 +11,10 @@ import numpy as np
 from nbformat import NotebookNode
 from PIL import Image
 
-from gpvi_lib import notebooks
 from gpvi_lib.errors import NotebookError
 from gpvi_lib.paths import repository
-from gpvi_lib.plotting import matches_data
+from gpvi_lib.report import notebooks
+from gpvi_lib.report.plotting import matches_data
 
 PARAMETERS = {"profile": "paper", "seed": 0, "device": "cpu", "fresh": False}
 PROSE = 1500

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gpvi_lib.experiments.base import Experiment, Outcome
+from gpvi_lib.lab.experiment import Experiment, Outcome
 
 SECONDS = 0.6
 

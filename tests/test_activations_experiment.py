@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpvi_lib.experiments import activations, get_experiment
-from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.targets.energy import PlaneGrid
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from gpvi_lib import notebooks
 from gpvi_lib.paths import repository
+from gpvi_lib.report import notebooks
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 RENDERED = "() => [...document.querySelectorAll('.math')].every(formula => formula.querySelector('mjx-container'))"

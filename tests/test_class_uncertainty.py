@@ -7,11 +7,12 @@ import torch
 import toy_experiment
 from torch.testing import assert_close
 
-from gpvi_lib import metrics, records
+from gpvi_lib import metrics
 from gpvi_lib.errors import RecordMissing
 from gpvi_lib.experiments import class_reference, class_uncertainty, get_experiment
-from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.experiments.build import build_sampler
+from gpvi_lib.lab import runner
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.targets import (
     ClassificationPosterior,
@@ -33,7 +34,7 @@ def results(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         toy_experiment.redirect(patch, folder)
         for method in ("hmc_4", "hmc_2"):
-            records.run_or_load(class_reference.EXPERIMENT, method, 0, "smoke", progress=False)
+            runner.run_or_load(class_reference.EXPERIMENT.cell(method, 0, "smoke"), progress=False)
         yield folder
 
 
@@ -251,7 +252,7 @@ def test_candidates_change_one_thing_and_never_see_the_data_of_a_figure(method):
 
 
 def test_a_candidate_is_scored_on_its_own_data(results):
-    records.run_or_load("classification-reference", "hmc_4_other", 0, "smoke", progress=False)
+    runner.run_or_load(get_experiment("classification-reference").cell("hmc_4_other", 0, "smoke"), progress=False)
     row, _ = class_uncertainty.SETTINGS["mf_vi_best_lr_0_01"]
     found = class_uncertainty.run(class_uncertainty.settings_config("mf_vi_best_lr_0_01", "smoke"), row, context())
     figure = class_uncertainty.run(class_uncertainty.config(4, row, "smoke"), row, context())

@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from gpvi_lib import fit
 from gpvi_lib.experiments import build, classification, get_experiment
-from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.experiments.build import build_objective, build_sampler
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.samplers import Generator
 
 F64 = torch.float64

@@ -14,10 +14,11 @@ import toy_experiment
 from nbformat.v4 import new_code_cell, new_notebook
 from toy_experiment import CALLS, TOY
 
-from gpvi_lib import data, paths, records
+from gpvi_lib import data, paths
 from gpvi_lib.__main__ import main
 from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.lab import records, runner
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +58,8 @@ def notebook(folder: Path, name: str, source: str) -> Path:
 
 
 def test_list_shows_methods_and_the_state_of_their_records(call, monkeypatch):
-    records.sweep(TOY, "paper", methods=["svgd"], progress=False)
-    records.run_or_load(TOY, "gpvi", 0, "paper").path.write_text("{")
+    runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    runner.run_or_load(TOY.cell("gpvi", 0, "paper")).path.write_text("{")
     code, out, _ = call("list")
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
@@ -94,7 +95,7 @@ def test_run_without_a_name_computes_every_experiment_whatever_fails_in_one(call
     assert "far is left out: get its data with python -m gpvi_lib data mnist boston\n" in err
     assert "long is left out: it is for a GPU; name it to run it here\n" in err
     assert {line.split()[0] for line in out.splitlines()} == {"toy"}
-    assert all(records.state(TOY, method, seed, "paper") == "valid" for method in TOY.methods for seed in range(3))
+    assert all(records.state(TOY.cell(method, seed, "paper")) == "valid" for method in TOY.methods for seed in range(3))
     assert call("run", "toy", "broken", "--method", "svgd")[::2] == (
         2, "error: --method and --seed belong to one experiment: name it, `list` shows them all\n"
     )  # fmt: skip
@@ -102,7 +103,7 @@ def test_run_without_a_name_computes_every_experiment_whatever_fails_in_one(call
 
 def test_a_budget_is_shared_by_the_experiments(call, registry, monkeypatch):
     budgets = []
-    monkeypatch.setattr(records, "sweep", lambda *_, budget, **__: budgets.append(budget) or time.sleep(0.02) or [])
+    monkeypatch.setattr(runner, "sweep", lambda *_, budget, **__: budgets.append(budget) or time.sleep(0.02) or [])
     registry["other"] = replace(TOY, name="other")
     assert call("run", "--budget", "1")[0] == 0
     assert 59 < budgets[1] < budgets[0] - 0.01 <= 60
@@ -112,14 +113,14 @@ def test_a_budget_that_ends_hides_no_failure(call, registry, monkeypatch):
     registry.clear()
     registry["broken"] = replace(TOY, name="broken", methods=("diverges",))
     registry["toy"] = TOY
-    whole = records.sweep
+    whole = runner.sweep
 
     def sweep(experiment, *arguments, **settings):
         if experiment is TOY:
             raise OutOfTime("toy: time is up")
         return whole(experiment, *arguments, **settings)
 
-    monkeypatch.setattr(records, "sweep", sweep)
+    monkeypatch.setattr(runner, "sweep", sweep)
     code, _, err = call("run", "--profile", "paper", "--budget", "1")
     assert code == 2
     assert err.splitlines()[-1].startswith("error: 1 of 3 runs of broken failed: diverges seed 1")
@@ -137,8 +138,8 @@ def test_relative_folders_of_the_environment_are_those_of_the_command(call, monk
 
 
 def test_list_can_show_only_what_is_missing(call):
-    records.sweep(TOY, "paper", methods=["svgd", "gpvi_best"], progress=False)
-    records.run_or_load(TOY, "gpvi", 1, "paper").path.write_text("{")
+    runner.sweep(TOY, "paper", methods=["svgd", "gpvi_best"], progress=False)
+    runner.run_or_load(TOY.cell("gpvi", 1, "paper")).path.write_text("{")
     code, out, _ = call("list", "--missing", "paper")
     assert code == 0
     assert [line.split(maxsplit=2) for line in out.splitlines()[1:]] == [
@@ -160,7 +161,7 @@ def test_missing_data_are_named_once_and_only_where_something_has_to_run(call, r
     assert (code, out, CALLS) == (2, "", [])
     assert err.startswith("error: toy needs data that are not here: run `python -m gpvi_lib data boston mnist`, or set")
     registry["toy"] = TOY
-    records.sweep(TOY, "paper", progress=False)
+    runner.sweep(TOY, "paper", progress=False)
     registry["toy"] = replace(TOY, data_sets=lambda profile: ("boston", "mnist"))
     assert call("run", "toy", "--profile", "paper")[0] == 0
 
@@ -217,7 +218,7 @@ def test_the_module_runs_as_a_command_without_a_traceback():
 
 
 def test_scoreboard_prints_an_aligned_table_and_writes_it(call, tmp_path):
-    records.sweep(TOY, "paper", progress=False)
+    runner.sweep(TOY, "paper", progress=False)
     code, out, _ = call("scoreboard")
     assert code == 0
     lines = out.splitlines()
@@ -231,14 +232,14 @@ def test_scoreboard_prints_an_aligned_table_and_writes_it(call, tmp_path):
 
 
 def test_short_runs_get_no_verdict(call):
-    records.sweep(TOY, "smoke", progress=False)
+    runner.sweep(TOY, "smoke", progress=False)
     out = call("scoreboard", "--profile", "smoke")[1]
     assert "0.125 ± 0.03" in out and "reproduced" not in out
     assert out.splitlines()[-2].startswith("no verdicts: these runs are far shorter")
 
 
 def test_scoreboard_brings_the_readme_up_to_date(call, tmp_path, monkeypatch):
-    from gpvi_lib import readme as generated
+    from gpvi_lib.report import readme as generated
 
     monkeypatch.setitem(EXPERIMENTS, "far", replace(TOY, name="far"))
     monkeypatch.setattr(generated, "MAP", (("Table 2", "notebooks/13", (TOY.name, "far")),))
@@ -247,7 +248,7 @@ def test_scoreboard_brings_the_readme_up_to_date(call, tmp_path, monkeypatch):
         (tmp_path / "figures" / "paper" / f"{name}.png").touch()
     readme = tmp_path / "README.md"
     readme.write_text("top\n<!-- map -->\n\n<!-- /map -->\n<!-- scores -->\n\n<!-- /scores -->\n")
-    records.sweep(TOY, "paper", progress=False)
+    runner.sweep(TOY, "paper", progress=False)
     assert call("scoreboard", "--profile", "quick")[0] == 0 and "| 0.11 ± 0.01 |" not in readme.read_text()
     assert call("scoreboard")[0] == 0
     row = "| Table 2 | [13](notebooks/13.ipynb) | [1](figures/paper/13-a.png) [2](figures/paper/13-b.png) |"

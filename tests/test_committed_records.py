@@ -6,9 +6,10 @@ from collections import Counter
 import pandas
 import pytest
 
-from gpvi_lib import records, scoreboard
 from gpvi_lib.experiments import EXPERIMENTS, get_experiment
+from gpvi_lib.lab import records
 from gpvi_lib.paths import repository
+from gpvi_lib.report import scoreboard
 
 RESULTS = repository() / "results"
 RECORDS = sorted((RESULTS / "paper").glob("*/*.json"))
@@ -24,7 +25,7 @@ def _committed_results(monkeypatch):
 def test_a_committed_record_is_valid(path):
     experiment = get_experiment(path.parent.name)
     cell = NAME.fullmatch(path.stem)
-    record = records.load(experiment, cell["method"], int(cell["seed"]), "paper")
+    record = records.load(experiment.cell(cell["method"], int(cell["seed"]), "paper"))
     assert record.path == path
     assert record.seed in experiment.seeds("paper")
     for name, array in record.arrays().items():

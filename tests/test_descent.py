@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 from gpvi_lib import GPVI, RBF, SVGD, Gaussian, Generator, ParVI, fit
 from gpvi_lib.experiments import descent
-from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.lab.experiment import RunContext
 
 F64 = torch.float64
 

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from gpvi_lib import GPVI, RBF, EnergyPotential, Generator, HelperInverse, PlaneGrid, records
+from gpvi_lib import GPVI, RBF, EnergyPotential, Generator, HelperInverse, PlaneGrid
 from gpvi_lib.experiments import energy_potentials as energy
 from gpvi_lib.experiments import get_experiment
-from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.experiments.build import build_objective
+from gpvi_lib.lab import runner
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.metrics import binned_divergence, sliced_wasserstein
 
 F64 = torch.float64
@@ -232,7 +233,7 @@ def test_rows_of_the_scoreboard():
 
 @pytest.mark.parametrize("method", energy.SPECS)
 def test_a_cell_runs_and_can_be_recorded(method):
-    record = records.run_or_load("energy-sin-bisect", method, 0, "smoke", progress=False)
+    record = runner.run_or_load(get_experiment("energy-sin-bisect").cell(method, 0, "smoke"), progress=False)
     assert record.metrics.keys() >= {"sliced_wasserstein", "kl", "kl_claimed", "ksd", "share_upper", "width_ratio"}
     counts = record.arrays()["counts"]
     assert counts.shape == (96, 96) and int(counts.sum()) == 500

@@ -36,7 +36,7 @@ def direct_dependencies(pyproject: dict) -> list[Requirement]:
     """Everything pyproject.toml asks for, extras included but for the peers in `bench`, which are not locked."""
     project = pyproject["project"]
     extras = project["optional-dependencies"]
-    groups = [project["dependencies"], extras["dev"], extras["cluster"], extras["book"]]
+    groups = [project["dependencies"], *(extras[name] for name in ("paper", "dev", "cluster", "book"))]
     return [Requirement(line) for group in groups for line in group]
 
 

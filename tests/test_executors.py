@@ -12,8 +12,8 @@ from threading import Event, Thread
 import pytest
 from slow_experiment import SLOW
 
-from gpvi_lib import executors, records
 from gpvi_lib.errors import GPVIError, OutOfTime, UnknownName
+from gpvi_lib.lab import executors, runner
 
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("submitit")
@@ -52,7 +52,7 @@ def test_a_dask_worker_that_is_killed_loses_nothing_and_nothing_is_done_twice(cl
     killer = Thread(target=kill_one)
     killer.start()
     with executors.connect("dask", cluster.scheduler_address) as pool:
-        found = records.sweep(SLOW, "paper", executor=pool, progress=False)
+        found = runner.sweep(SLOW, "paper", executor=pool, progress=False)
     killer.join()
     assert [record.metrics["seed"] for record in found] == list(range(6))
     begun, ended = (Counter(seed for event, seed, _ in log() if event == name) for name in ("begin", "end"))
@@ -65,16 +65,16 @@ def test_a_dask_worker_that_is_killed_loses_nothing_and_nothing_is_done_twice(cl
 @pytest.mark.parametrize("profile", ["paper", "quick"])
 def test_a_budget_stops_the_sweep_and_the_next_one_goes_on(profile, log):
     with pytest.raises(OutOfTime, match=r"slow: time is up with [1-5] of 6 runs to do; run it again"):
-        records.sweep(SLOW, profile, progress=False, budget=0.9)
+        runner.sweep(SLOW, profile, progress=False, budget=0.9)
     stopped = len([event for event, *_ in log() if event == "end"])
     assert 1 <= stopped < 6
-    assert len(records.sweep(SLOW, profile, progress=False, budget=60)) == 6
+    assert len(runner.sweep(SLOW, profile, progress=False, budget=60)) == 6
     assert Counter(seed for event, seed, _ in log() if event == "end") == Counter(map(str, range(6)))
 
 
 def test_jobs_of_submitit_write_the_same_records(log):
     with executors.connect("slurm", "local", minutes=5) as pool:
-        found = records.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False)
+        found = runner.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False)
     assert [record.metrics["seed"] for record in found] == [0, 1]
     assert str(os.getpid()) not in {process for _, _, process in log()}
 
@@ -84,14 +84,14 @@ def test_a_budget_stops_jobs_of_submitit_too(log):
         executors.connect("slurm", "local", minutes=5) as pool,
         pytest.raises(OutOfTime, match="2 of 2 runs to do"),
     ):
-        records.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False, budget=0)
+        runner.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False, budget=0)
     assert log() == []
 
 
 def test_processes_end_with_a_driver_that_is_killed(log):
     """Otherwise they would go on beside the next attempt, and on a card hold its memory."""
-    sweep = "records.sweep(SLOW, 'paper', jobs=2, dirty=True)"
-    script = f"from gpvi_lib import records; from slow_experiment import SLOW; {sweep}"
+    sweep = "runner.sweep(SLOW, 'paper', jobs=2, dirty=True)"
+    script = f"from gpvi_lib.lab import runner; from slow_experiment import SLOW; {sweep}"
     driver = subprocess.Popen([sys.executable, "-c", f"if __name__ == '__main__': {script}"], stderr=subprocess.DEVNULL)
     processes = set()
     while len(processes) < 2:  # both have begun a cell
@@ -124,7 +124,7 @@ def test_a_cell_in_another_process_tells_what_its_bar_shows(log, tmp_path):
 
     watcher = Thread(target=watch)
     watcher.start()
-    records.sweep(SLOW, "paper", seeds=(0, 1), jobs=2, progress=False)
+    runner.sweep(SLOW, "paper", seeds=(0, 1), jobs=2, progress=False)
     over.set()
     watcher.join()
     assert {(f"sleep-seed{seed}.txt", f"slow/sleep seed {seed}:") for seed in (0, 1)} <= seen

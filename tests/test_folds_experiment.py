@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib.experiments import folds, get_experiment
-from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.experiments.classification import head_lipschitz_bound
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.samplers import Generator
 from gpvi_lib.targets import Banana
 

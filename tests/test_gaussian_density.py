@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import GPVI, Gaussian, Generator, HelperInverse, SteinCritic, fit, records
+from gpvi_lib import GPVI, Gaussian, Generator, HelperInverse, SteinCritic, fit
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import gaussian_density as density
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments.build import build_sampler
+from gpvi_lib.lab import runner
 
 TWO, FIVE = density.EXPERIMENTS
 
@@ -172,7 +173,7 @@ def test_every_cell_runs_and_survives_pickling(experiment):
     again = pickle.loads(pickle.dumps(experiment))
     for method in experiment.methods:
         assert again.config(method, "paper") == experiment.config(method, "paper")
-    for record in records.sweep(experiment, "smoke", progress=False):
+    for record in runner.sweep(experiment, "smoke", progress=False):
         arrays = record.arrays()
         steps = arrays["history_step"].tolist()
         assert steps[0] == 0 and steps[-1] == record.config["steps"]

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpvi_lib import how_far, scoreboard
 from gpvi_lib.experiments import EXPERIMENTS, get_experiment
 from gpvi_lib.experiments.printed import PRINTED
-from gpvi_lib.how_far import Row
 from gpvi_lib.paths import repository
+from gpvi_lib.report import how_far, scoreboard
+from gpvi_lib.report.how_far import Row
 
 PAGE = (repository() / "docs" / "how-far.md").read_text()
 

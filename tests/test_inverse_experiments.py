@@ -7,14 +7,15 @@ import torch
 import toy_experiment
 from torch.testing import assert_close
 
-from gpvi_lib import checkpoints, records
+from gpvi_lib import checkpoints
 from gpvi_lib.errors import DivergedError
 from gpvi_lib.experiments import bayesian_linear_regression as regression
-from gpvi_lib.experiments import inverse_cost, inverse_solvers
-from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.experiments import get_experiment, inverse_cost, inverse_solvers
 from gpvi_lib.experiments.inverse_solvers import FixedNoise, Watched
 from gpvi_lib.inverse import BiCGSTABInverse, BlockInverse, HelperInverse, InverseJacobian
 from gpvi_lib.kernels import RBF
+from gpvi_lib.lab import runner
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.objectives import GPVI
 from gpvi_lib.samplers import Generator
 
@@ -185,7 +186,7 @@ def test_dense_is_left_out_where_its_jacobians_do_not_fit():
 @pytest.mark.parametrize("method", inverse_cost.METHODS)
 def test_every_back_end_is_measured(method, monkeypatch, tmp_path):
     toy_experiment.redirect(monkeypatch, tmp_path)
-    record = records.run_or_load("inverse-cost", method, 0, "smoke", progress=False)
+    record = runner.run_or_load(get_experiment("inverse-cost").cell(method, 0, "smoke"), progress=False)
     arrays = record.arrays()
     assert arrays["dim"].tolist() == [10, 30]
     assert ("direction_ms" in arrays) == (method != "exact_density")

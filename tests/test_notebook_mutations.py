@@ -6,8 +6,9 @@ import pytest
 import toy_experiment
 from test_notebooks import NOTEBOOKS
 
-from gpvi_lib import notebooks, paths
+from gpvi_lib import paths
 from gpvi_lib.errors import NotebookError
+from gpvi_lib.report import notebooks
 
 # Number of the notebook -> (file of gpvi_lib, what it says, what would be wrong).
 MUTATIONS = {
@@ -38,7 +39,7 @@ MUTATIONS = {
     "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
     "14": ("targets/classification.py", ".mul_(outputs[layer - 1].sign())", ""),
     "15": ("metrics.py", ".softmax(-1).var(0, correction=0).sum(-1)", ".softmax(-1).var(0, correction=1).sum(-1)"),
-    "16": ("open_category.py", "return 1 - below(known, unknown), below", "return below(known, unknown), below"),
+    "16": ("report/open_category.py", "return 1 - below(known, unknown), below", "return below(known, unknown), below"),
     "17": ("targets/likelihoods.py", "mean, log_scale.exp(), log_scale", "mean, log_scale.exp(), -log_scale"),
 }
 

@@ -4,7 +4,8 @@ import pytest
 import toy_experiment
 from notebook_checks import figure_names, figure_problems, problems
 
-from gpvi_lib import notebooks, paths
+from gpvi_lib import paths
+from gpvi_lib.report import notebooks
 
 NOTEBOOKS = sorted(paths.notebooks_root().glob("*.ipynb"))
 FIGURES = paths.repository() / "figures" / "paper"

@@ -16,8 +16,9 @@ import toy_experiment
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from notebook_checks import problems
 
-from gpvi_lib import notebooks, paths, plotting
+from gpvi_lib import paths
 from gpvi_lib.errors import NotebookError, UnknownName
+from gpvi_lib.report import notebooks, plotting
 
 PARAMETERS = 'profile = "paper"\nseed = 0\ndevice = "cpu"\nfresh = False'
 

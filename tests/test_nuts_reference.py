@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import records
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import get_experiment, nuts_reference
-from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.experiments.nuts_reference import POSTERIORS, diagnostics, nuts, posterior, quantities
+from gpvi_lib.lab import records
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.targets import ClassificationPosterior, Gaussian, check_finite
 
 SETTINGS = {"warmup": 150, "draws": 250, "target_accept": 0.8, "max_tree_depth": 6}

@@ -9,11 +9,12 @@ import torch
 from scipy.stats import multivariate_normal, norm, wasserstein_distance
 from torch.testing import assert_close
 
-from gpvi_lib import RegressionPosterior, records, wasserstein_1d
+from gpvi_lib import RegressionPosterior, wasserstein_1d
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import one_dimensional_regression as experiment
-from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.experiments.one_dimensional_regression import GRID, REGIONS, Reference
+from gpvi_lib.lab import records, runner
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.metrics import regression_log_likelihood
 from gpvi_lib.networks import FlatMLP, FlatModule, mlp
 from gpvi_lib.samplers import Generator, MeanField, Particles
@@ -314,7 +315,8 @@ def test_every_method_runs_at_smoke_reproducibly_and_fits_into_a_record(results)
 
 @pytest.mark.parametrize("method", ["gpvi_exact_density_lambda_0.03", "svgd_mean_squares"])
 def test_a_control_runs_and_can_be_recorded(method, results):
-    record = records.run_or_load("one-dimensional-regression-controls", method, 0, "smoke", progress=False)
+    cell = get_experiment("one-dimensional-regression-controls").cell(method, 0, "smoke")
+    record = runner.run_or_load(cell, progress=False)
     assert record.config["reference"] == experiment.reference_config("nuts", "smoke")
     if "lambda" in method:
         assert_close(record.arrays()["noise_scale"], torch.full((151,), 0.03))

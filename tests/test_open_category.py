@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import checkpoints, data, records
+from gpvi_lib import checkpoints, data
 from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import open_category as oc
-from gpvi_lib.experiments.base import RunContext
 from gpvi_lib.fit import Training
+from gpvi_lib.lab import records, runner
+from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.paths import repository
 from gpvi_lib.samplers import Generator, MeanField, Particles
@@ -117,7 +118,7 @@ def test_the_longer_runs_change_nothing_but_their_length():
     ],
 )
 def test_what_notebook_15_says_of_svgd_over_its_epochs(length, accuracy, auroc, ece):
-    metrics = records.load(f"open-category-mnist{length}", "svgd_best", 0, "paper").metrics
+    metrics = records.load(f"open-category-mnist{length}".cell("svgd_best", 0, "paper")).metrics
     assert f"{metrics['accuracy_percent']:.2f}" == accuracy
     assert (f"{metrics['auroc']:.3f}", f"{metrics['ece']:.3f}") == (auroc, ece)
 
@@ -269,13 +270,13 @@ def test_a_budget_ends_a_sweep_inside_a_run_and_the_next_one_goes_on_from_there(
     monkeypatch.setattr(checkpoints.time, "time", lambda: clock() + (3_600 if len(steps) >= 50 else 0))
     sweep = {"methods": ["svgd", "deep_ensemble"], "seeds": [0], "progress": False}
     with pytest.raises(OutOfTime, match="time is up with 2 of 2 runs to do"):
-        records.sweep(oc.DIGITS, "quick", budget=1_800, **sweep)
+        runner.sweep(oc.DIGITS, "quick", budget=1_800, **sweep)
     assert steps == list(range(50)) and not list((tmp_path / "results").rglob("*.json"))
-    first, _ = records.sweep(oc.DIGITS, "quick", budget=1_800, **sweep)
+    first, _ = runner.sweep(oc.DIGITS, "quick", budget=1_800, **sweep)
     assert steps[50:650] == [*range(50, 600), *range(50)]  # the rest of the first run, then the second from its start
     for name in ("RESULTS", "BUILD"):
         monkeypatch.setenv(f"GPVI_{name}", str(tmp_path / "whole"))
-    assert first.metrics == records.run_or_load(oc.DIGITS, "svgd", 0, "quick", progress=False).metrics
+    assert first.metrics == runner.run_or_load(oc.DIGITS.cell("svgd", 0, "quick"), progress=False).metrics
 
 
 def step_of(checkpoint: Path) -> int:

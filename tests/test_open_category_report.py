@@ -7,9 +7,10 @@ import pandas
 import pytest
 import torch
 
-from gpvi_lib import metrics, records
-from gpvi_lib import open_category as report
+from gpvi_lib import metrics
 from gpvi_lib.experiments.open_category import DIGITS
+from gpvi_lib.lab import records, runner
+from gpvi_lib.report import open_category as report
 
 TABLE = "gpvi/table3/mnist"
 
@@ -18,7 +19,7 @@ TABLE = "gpvi/table3/mnist"
 def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPVI_RESULTS", str(tmp_path_factory.mktemp("results")))
-        records.sweep(DIGITS, "smoke", ["svgd", "gpvi_best", "mf_vi"], progress=False)
+        runner.sweep(DIGITS, "smoke", ["svgd", "gpvi_best", "mf_vi"], progress=False)
         yield report.Runs.recorded(DIGITS, "smoke", TABLE)
 
 

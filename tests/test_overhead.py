@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpvi_lib import timing
 from gpvi_lib.experiments import overhead
-from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.lab import timing
+from gpvi_lib.lab.experiment import RunContext
 
 CONTEXT = RunContext(torch.device("cpu"), 0, None, "test", progress=False)
 

@@ -13,10 +13,10 @@ import pytest
 import toy_experiment
 from PIL import Image
 
-from gpvi_lib import plotting
 from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.experiments import EXPERIMENTS
-from gpvi_lib.plotting import METHOD_COLOURS, METHOD_LABELS, save_figure
+from gpvi_lib.report import plotting
+from gpvi_lib.report.plotting import METHOD_COLOURS, METHOD_LABELS, save_figure
 
 
 @pytest.fixture(autouse=True)

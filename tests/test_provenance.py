@@ -6,10 +6,10 @@ import subprocess
 import pytest
 from toy_experiment import CALLS, TOY, redirect
 
-from gpvi_lib import provenance, queue, records
 from gpvi_lib.__main__ import main
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.experiments import EXPERIMENTS, get_experiment
+from gpvi_lib.lab import provenance, queue, records, runner
 
 HAS_CHANGES = provenance.has_changes
 IDENTITY = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -99,19 +99,19 @@ def edited(monkeypatch, tmp_path):
 
 
 def sweep(profile, **options):
-    return records.sweep(TOY, profile, methods=["svgd"], progress=False, **options)
+    return runner.sweep(TOY, profile, methods=["svgd"], progress=False, **options)
 
 
 def test_a_sweep_at_paper_is_refused_before_anything_runs(edited):
     with pytest.raises(GPVIError, match="differs from its commit"):
         sweep("paper")
     with pytest.raises(GPVIError, match="differs from its commit"):
-        records.run_or_load(TOY, "svgd", 0, "paper")
+        runner.run_or_load(TOY.cell("svgd", 0, "paper"))
     assert CALLS == []
     assert len(sweep("quick")) == 2
     assert {record.commit for record in sweep("paper", dirty=True)} == {"a+changes"}
     assert len(sweep("paper")) == 3  # what is there can be read
-    assert records.run_or_load(TOY, "gpvi", 0, "paper", dirty=True).commit == "a+changes"
+    assert runner.run_or_load(TOY.cell("gpvi", 0, "paper"), dirty=True).commit == "a+changes"
 
 
 def entry(tmp_path):
@@ -121,7 +121,7 @@ def entry(tmp_path):
 
 
 def test_so_is_a_queue(edited, tmp_path):
-    cells = queue.read(entry(tmp_path))
+    cells = queue.read(entry(tmp_path), get_experiment)
     with pytest.raises(GPVIError, match="differs from its commit"):
         queue.run(cells, jobs=1)
     assert queue.state(cells[0], active=False) == "missing"
@@ -142,9 +142,9 @@ def test_the_command_line_can_ask_for_it(edited, tmp_path, capsys, command):
     arguments = {"run": ("toy", "--profile", "paper"), "queue": (str(entry(tmp_path)),)}[command]
     code, _, err = call(capsys, command, *arguments)
     assert code == 2 and err.splitlines()[-1].startswith("error: gpvi_lib/ differs from its commit")
-    assert records.state("toy", "svgd", 0, "paper") == "missing"
+    assert records.state(get_experiment("toy").cell("svgd", 0, "paper")) == "missing"
     assert call(capsys, command, *arguments, "--dirty")[0] == 0
-    assert records.state("toy", "svgd", 0, "paper") == "valid"
+    assert records.state(get_experiment("toy").cell("svgd", 0, "paper")) == "valid"
 
 
 def test_the_list_of_records_in_doubt(monkeypatch, tmp_path, capsys):
@@ -154,8 +154,8 @@ def test_the_list_of_records_in_doubt(monkeypatch, tmp_path, capsys):
     assert call(capsys, "list", "--unprovenanced")[1].splitlines()[-1] == "0 of 0 records"
     for seed, commit in enumerate(("a", "b+changes", "c")):
         monkeypatch.setattr(provenance, "commit", lambda commit=commit: commit)
-        records.run_or_load(TOY, "svgd", seed, "paper", progress=False)
-        records.run_or_load(TOY, "gpvi", seed, "paper", progress=False) if commit == "c" else None
+        runner.run_or_load(TOY.cell("svgd", seed, "paper"), progress=False)
+        runner.run_or_load(TOY.cell("gpvi", seed, "paper"), progress=False) if commit == "c" else None
     code, out, _ = call(capsys, "list", "--unprovenanced")
     assert code == 0 and [line.split() for line in out.splitlines()] == [
         ["experiment", "method", "seeds", "minutes", "why"],

@@ -14,9 +14,9 @@ import torch
 from fitted_experiment import FITTED
 from toy_experiment import TOY, redirect
 
-from gpvi_lib import queue, records
 from gpvi_lib.errors import GPVIError, RecordDamaged, SweepError, UnknownName
 from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.lab import queue, records, runner
 
 ENTRY = (
     '[[entry]]\nwhat = "{what}"\nexperiment = "{experiment}"\nmethods = {methods}\nseeds = {seeds}\nhours = {hours}\n'
@@ -26,11 +26,11 @@ DRIVER = """
 import sys
 from pathlib import Path
 from fitted_experiment import FITTED
-from gpvi_lib import queue
-from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.experiments import EXPERIMENTS, get_experiment
+from gpvi_lib.lab import queue
 if __name__ == "__main__":
     EXPERIMENTS["fitted"] = FITTED
-    queue.run(queue.read(Path(sys.argv[1])), jobs=2, dirty=True)
+    queue.run(queue.read(Path(sys.argv[1]), get_experiment), jobs=2, dirty=True)
 """
 
 
@@ -51,8 +51,8 @@ def listed(tmp_path, monkeypatch):
 
 
 def test_a_first_seed_of_all_methods_comes_before_a_second_and_nothing_twice(listed):
-    cells = queue.read(listed({}, {"what": "again", "methods": ["gpvi", "plain"], "seeds": [0]}))
-    found = [(one.what, one.method, one.seed) for one in cells]
+    cells = queue.read(listed({}, {"what": "again", "methods": ["gpvi", "plain"], "seeds": [0]}), get_experiment)
+    found = [(one.what, one.cell.method, one.cell.seed) for one in cells]
     assert found == [
         ("some", "svgd", 0),
         ("some", "gpvi", 0),
@@ -63,8 +63,8 @@ def test_a_first_seed_of_all_methods_comes_before_a_second_and_nothing_twice(lis
 
 
 def test_the_committed_list_names_what_there_is():
-    cells = queue.read(Path(__file__).parents[1] / "results" / "queue.toml")
-    assert cells and all(one.hours > 0 and one.seed in one.experiment.seeds("paper") for one in cells)
+    cells = queue.read(Path(__file__).parents[1] / "results" / "queue.toml", get_experiment)
+    assert cells and all(one.hours > 0 and one.cell.seed in one.cell.experiment.seeds("paper") for one in cells)
 
 
 @pytest.mark.parametrize(
@@ -78,22 +78,22 @@ def test_the_committed_list_names_what_there_is():
 )
 def test_a_list_with_a_slip_is_refused_by_name(listed, change, error, message):
     with pytest.raises(error, match=message):
-        queue.read(listed(**change))
+        queue.read(listed(**change), get_experiment)
 
 
 def test_a_list_that_is_not_there_is_named(tmp_path):
     with pytest.raises(GPVIError, match="no list of runs .*nowhere.toml"):
-        queue.read(tmp_path / "nowhere.toml")
+        queue.read(tmp_path / "nowhere.toml", get_experiment)
 
 
 def test_what_is_done_begun_and_missing(listed):
-    cells = queue.read(listed())
+    cells = queue.read(listed(), get_experiment)
     assert [queue.state(one, active=False) for one in cells] == 4 * ["missing"]
-    records.run_or_load(TOY, "svgd", 0, "paper", progress=False)
-    begun = records.checkpoint_path(TOY, "gpvi", 0, "paper")
+    runner.run_or_load(TOY.cell("svgd", 0, "paper"), progress=False)
+    begun = runner.checkpoint_path(TOY.cell("gpvi", 0, "paper"))
     begun.parent.mkdir(parents=True, exist_ok=True)
     begun.write_bytes(b"")
-    running = records.status_path(TOY, "svgd", 1, "paper")
+    running = runner.status_path(TOY.cell("svgd", 1, "paper"))
     running.parent.mkdir(parents=True)
     running.write_text("half")
     assert [queue.state(one, active=True) for one in cells] == ["done", "begun", "running", "missing"]
@@ -102,15 +102,15 @@ def test_what_is_done_begun_and_missing(listed):
 
 def test_one_cell_that_fails_does_not_keep_the_others_from_running(listed, monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, methods=("diverges", "plain")))
-    cells = queue.read(listed({"methods": ["diverges", "plain"], "seeds": [1, 0]}))
+    cells = queue.read(listed({"methods": ["diverges", "plain"], "seeds": [1, 0]}), get_experiment)
     with pytest.raises(SweepError, match="1 of 4 runs of queue failed: toy diverges seed 1: .* met nan at step 7"):
         queue.run(cells, jobs=1)
     assert [queue.state(one, active=False) for one in cells] == ["missing", "done", "done", "done"]
 
 
 def test_a_damaged_record_is_not_overwritten(listed):
-    cells = queue.read(listed())
-    path = records.run_or_load(TOY, "gpvi", 1, "paper", progress=False).path
+    cells = queue.read(listed(), get_experiment)
+    path = runner.run_or_load(TOY.cell("gpvi", 1, "paper"), progress=False).path
     path.write_text("{")
     with pytest.raises(RecordDamaged, match="gpvi-seed1"):
         queue.run(cells, jobs=1)
@@ -121,7 +121,7 @@ def test_two_queues_do_not_run_beside_each_other(listed):
     with queue.only_one():
         assert queue.is_active()
         with pytest.raises(GPVIError, match="running here already"):
-            queue.run(queue.read(listed()), jobs=1)
+            queue.run(queue.read(listed(), get_experiment), jobs=1)
     assert not queue.is_active()
 
 
@@ -139,15 +139,15 @@ def test_a_queue_that_is_killed_goes_on_and_its_results_are_those_of_an_undistur
         started.wait()
     subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL, timeout=300)
     for seed in (0, 1):
-        disturbed = records.load(FITTED, "slow", seed, "paper").arrays()["x"]
-        alone = records.run_or_load(FITTED, "slow", seed, "paper", fresh=True, progress=False).arrays()["x"]
+        disturbed = records.load(FITTED.cell("slow", seed, "paper")).arrays()["x"]
+        alone = runner.run_or_load(FITTED.cell("slow", seed, "paper"), fresh=True, progress=False).arrays()["x"]
         assert torch.equal(disturbed, alone)
     assert not queue.is_active()
 
 
 def _wait_for_a_checkpoint(process, patience=120.0):
     """Until the queue has saved something, or has ended."""
-    folder = records.checkpoint_path(FITTED, "slow", 0, "paper").parent
+    folder = runner.checkpoint_path(FITTED.cell("slow", 0, "paper")).parent
     end, before = time.monotonic() + patience, _newest(folder)
     while _newest(folder) == before and process.poll() is None and time.monotonic() < end:
         time.sleep(0.01)

@@ -8,10 +8,11 @@ import pandas
 import pytest
 import torch
 
-from gpvi_lib import load_sampler, readme
+from gpvi_lib import load_sampler
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.paths import repository
+from gpvi_lib.report import readme
 
 TEXT = (repository() / "README.md").read_text()
 
@@ -21,7 +22,7 @@ def test_the_generated_parts_are_fresh():
 
 
 def test_the_map_leads_to_every_notebook_and_names_every_record_once():
-    add = "add it to MAP in gpvi_lib/readme.py, then run: python -m gpvi_lib scoreboard"
+    add = "add it to MAP in gpvi_lib/report/readme.py, then run: python -m gpvi_lib scoreboard"
     pages = {path.stem for path in repository().glob("notebooks/*.ipynb")} - {"00-overview"}
     mapped = {page.removeprefix("notebooks/") for _, page, _ in readme.MAP if page.startswith("notebooks/")}
     assert not pages - mapped, f"{', '.join(pages - mapped)}: {add}"

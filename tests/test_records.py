@@ -20,7 +20,6 @@ import torch
 import toy_experiment
 from toy_experiment import CALLS, TOY
 
-from gpvi_lib import provenance, records
 from gpvi_lib.errors import (
     GPVIError,
     RecordDamaged,
@@ -31,10 +30,11 @@ from gpvi_lib.errors import (
     UnknownName,
 )
 from gpvi_lib.experiments import EXPERIMENTS, Outcome, get_experiment
-from gpvi_lib.profiles import PROFILES, get_profile
+from gpvi_lib.lab import provenance, records, runner
+from gpvi_lib.lab.profiles import PROFILES, get_profile
 
 CHANGED = replace(TOY, config=toy_experiment.changed_config)
-CELL = (TOY, "svgd", 0, "paper")
+CELL = TOY.cell("svgd", 0, "paper")
 
 
 @pytest.fixture(autouse=True)
@@ -79,8 +79,8 @@ def files(folder: Path) -> set[str]:
 
 
 def test_a_record_holds_the_result_and_where_it_came_from(tmp_path):
-    written = records.run_or_load(*CELL)
-    record = records.load(*CELL)
+    written = runner.run_or_load(CELL)
+    record = records.load(CELL)
     assert record == written
     assert record.metrics == {"error": 0.1, "accuracy": 0.9}
     assert record.config == {"offset": 0.1, "shape": [2, 3], "profile": "paper"}
@@ -103,7 +103,7 @@ def test_a_record_names_the_probabilistic_library_that_its_run_has_loaded(monkey
 
 
 def test_arrays_come_back_with_shape_type_and_values():
-    record = records.run_or_load(TOY, "gpvi", 2, "paper")
+    record = runner.run_or_load(TOY.cell("gpvi", 2, "paper"))
     assert record.array_specs == {
         "grid": {"shape": [2, 3], "dtype": "float32"},
         "steps": {"shape": [3], "dtype": "int64"},
@@ -114,14 +114,14 @@ def test_arrays_come_back_with_shape_type_and_values():
 
 
 def test_a_record_without_arrays_has_no_arrays_file(tmp_path):
-    record = records.run_or_load(TOY, "plain", 0, "paper")
+    record = runner.run_or_load(TOY.cell("plain", 0, "paper"))
     assert record.arrays_sha256 is None
     assert record.arrays() == {}
     assert files(tmp_path / "results") == {"paper/toy/plain-seed0.json"}
 
 
 def test_a_run_that_resumed_reports_its_whole_time():
-    assert records.run_or_load(replace(TOY, run=slow_run), *CELL[1:]).seconds == 3600.0
+    assert runner.run_or_load(replace(TOY, run=slow_run).cell("svgd", 0, "paper")).seconds == 3600.0
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_run_that_resumed_reports_its_whole_time():
 )
 def test_a_result_that_is_no_result_is_not_recorded(run, message, tmp_path):
     with pytest.raises(RecordError, match=re.escape(message)):
-        records.run_or_load(replace(TOY, run=run), *CELL[1:])
+        runner.run_or_load(replace(TOY, run=run).cell("svgd", 0, "paper"))
     assert files(tmp_path / "results") == set()
 
 
@@ -150,24 +150,24 @@ def test_a_failed_write_leaves_nothing_behind(monkeypatch, tmp_path):
         patch.setattr(os, "replace", refuse)
         for method in ("plain", "svgd"):
             with pytest.raises(OSError, match="disk full"):
-                records.run_or_load(TOY, method, 0, "paper")
+                runner.run_or_load(TOY.cell(method, 0, "paper"))
     assert files(tmp_path / "results") == set()
-    assert records.run_or_load(*CELL).metrics["error"] == 0.1
+    assert runner.run_or_load(CELL).metrics["error"] == 0.1
 
 
 def test_a_failed_write_keeps_the_record_that_was_there(monkeypatch):
-    before = records.run_or_load(TOY, "plain", 0, "paper")
+    before = runner.run_or_load(TOY.cell("plain", 0, "paper"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda source, target: (_ for _ in ()).throw(OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
-            records.run_or_load(TOY, "plain", 0, "paper", fresh=True)
-    assert records.load(TOY, "plain", 0, "paper") == before
+            runner.run_or_load(TOY.cell("plain", 0, "paper"), fresh=True)
+    assert records.load(TOY.cell("plain", 0, "paper")) == before
 
 
 KILLED_WHILE_WRITING = """
 import os, signal
 from toy_experiment import TOY
-from gpvi_lib import records
+from gpvi_lib.lab import runner
 
 replace, left = os.replace, [{complete}]
 def killed(source, target):
@@ -176,7 +176,7 @@ def killed(source, target):
     left[0] -= 1
     replace(source, target)
 os.replace = killed
-records.run_or_load(TOY, "svgd", 0, "paper", fresh=True, dirty=True)
+runner.run_or_load(TOY.cell("svgd", 0, "paper"), fresh=True, dirty=True)
 """
 
 
@@ -185,20 +185,20 @@ records.run_or_load(TOY, "svgd", 0, "paper", fresh=True, dirty=True)
 def test_a_run_killed_while_it_writes_leaves_no_half_record(complete, there, tmp_path):
     """SIGKILL before the arrays are in place, and between the arrays and the JSON."""
     if there == "a record there":
-        records.run_or_load(CHANGED, *CELL[1:])  # other arrays than those that the killed run writes
+        runner.run_or_load(CHANGED.cell("svgd", 0, "paper"))  # other arrays than those that the killed run writes
     code = KILLED_WHILE_WRITING.format(complete=complete)
     path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
     killed = subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, timeout=120)
     assert killed.returncode == -signal.SIGKILL
     assert any(name.endswith(".tmp") for name in files(tmp_path / "results"))
-    assert records.state(*CELL) == "missing"
-    assert records.run_or_load(*CELL).metrics["error"] == 0.1
-    assert records.state(*CELL) == "valid"
+    assert records.state(CELL) == "missing"
+    assert runner.run_or_load(CELL).metrics["error"] == 0.1
+    assert records.state(CELL) == "valid"
 
 
 def test_writing_again_without_arrays_removes_the_old_arrays_file(tmp_path):
-    records.run_or_load(*CELL)
-    records.run_or_load(replace(TOY, run=slow_run), *CELL[1:], fresh=True)
+    runner.run_or_load(CELL)
+    runner.run_or_load(replace(TOY, run=slow_run).cell("svgd", 0, "paper"), fresh=True)
     assert files(tmp_path / "results") == {"paper/toy/svgd-seed0.json"}
 
 
@@ -207,7 +207,7 @@ def test_writing_again_without_arrays_removes_the_old_arrays_file(tmp_path):
 
 def refusal(kind: type[Exception], experiment=TOY) -> str:
     with pytest.raises(kind) as caught:
-        records.load(experiment, *CELL[1:])
+        records.load(experiment.cell("svgd", 0, "paper"))
     message = str(caught.value)
     assert "\n" not in message
     assert "svgd-seed0" in message
@@ -226,7 +226,7 @@ def test_missing():
 
 @pytest.mark.parametrize("part", [0, 0.3, 0.99])
 def test_truncated(part):
-    path = records.run_or_load(*CELL).path
+    path = runner.run_or_load(CELL).path
     content = path.read_bytes()
     path.write_bytes(content[: int(part * len(content))])
     message = refusal(RecordDamaged)
@@ -236,15 +236,15 @@ def test_truncated(part):
 
 
 def test_only_committed_records_can_be_restored():
-    path = records.run_or_load(TOY, "svgd", 0, "quick").path
+    path = runner.run_or_load(TOY.cell("svgd", 0, "quick")).path
     path.write_text("{")
     with pytest.raises(RecordDamaged, match=r"is truncated: not valid JSON; delete it and run it again$"):
-        records.load(TOY, "svgd", 0, "quick")
+        records.load(TOY.cell("svgd", 0, "quick"))
 
 
 def test_every_field_is_protected():
     """A record with any one field changed, added or removed is refused."""
-    path = records.run_or_load(*CELL).path
+    path = runner.run_or_load(CELL).path
     original = path.read_text()
     fields = json.loads(original)
     assert {"metrics", "config", "seconds", "device", "commit", "date", "arrays", "digest"} <= set(fields)
@@ -255,11 +255,11 @@ def test_every_field_is_protected():
     path.write_text(json.dumps({**fields, "note": "added"}))
     refusal(RecordDamaged)
     path.write_text(json.dumps(fields))  # other spaces, same content
-    records.load(*CELL)
+    records.load(CELL)
 
 
 def test_hand_edited_metric():
-    path = records.run_or_load(*CELL).path
+    path = runner.run_or_load(CELL).path
     edit(path, metrics={"error": 0.05, "accuracy": 0.95})
     message = refusal(RecordDamaged)
     assert "svgd-seed0.json was edited after it was written" in message
@@ -267,7 +267,7 @@ def test_hand_edited_metric():
 
 
 def test_edited_arrays_file():
-    record = records.run_or_load(*CELL)
+    record = runner.run_or_load(CELL)
     arrays = record.path.with_suffix(".safetensors")
     content = bytearray(arrays.read_bytes())
     content[-1] ^= 1
@@ -279,12 +279,12 @@ def test_edited_arrays_file():
 
 
 def test_missing_arrays_file():
-    records.run_or_load(*CELL).path.with_suffix(".safetensors").unlink()
+    runner.run_or_load(CELL).path.with_suffix(".safetensors").unlink()
     assert "svgd-seed0.safetensors is missing" in refusal(RecordDamaged)
 
 
 def test_stale_configuration():
-    records.run_or_load(*CELL)
+    runner.run_or_load(CELL)
     message = refusal(RecordStale, CHANGED)
     assert "is stale" in message
     assert "(changed: offset)" in message
@@ -292,24 +292,24 @@ def test_stale_configuration():
 
 
 def test_record_of_another_cell():
-    path = records.run_or_load(TOY, "plain", 1, "paper").path
+    path = runner.run_or_load(TOY.cell("plain", 1, "paper")).path
     path.rename(path.with_name("svgd-seed0.json"))
     assert "was renamed: it holds toy plain seed 1 at paper" in refusal(RecordDamaged)
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "{}", '{"metrics": {"error": 0.1}}'])
 def test_other_json_is_not_a_record(content):
-    records.run_or_load(*CELL).path.write_text(content)
+    runner.run_or_load(CELL).path.write_text(content)
     assert "is not a record" in refusal(RecordDamaged)
 
 
 def test_states():
-    assert records.state(*CELL) == "missing"
-    path = records.run_or_load(*CELL).path
-    assert records.state(*CELL) == "valid"
-    assert records.state(CHANGED, *CELL[1:]) == "stale"
+    assert records.state(CELL) == "missing"
+    path = runner.run_or_load(CELL).path
+    assert records.state(CELL) == "valid"
+    assert records.state(CHANGED.cell("svgd", 0, "paper")) == "stale"
     path.write_text("")
-    assert records.state(*CELL) == "damaged"
+    assert records.state(CELL) == "damaged"
 
 
 # Reuse
@@ -318,34 +318,34 @@ def test_states():
 def test_paper_reuses_records_and_smaller_profiles_do_not():
     for profile, runs in (("paper", 1), ("quick", 2), ("smoke", 2)):
         CALLS.clear()
-        records.run_or_load(TOY, "svgd", 0, profile)
-        records.run_or_load("toy", "svgd", 0, profile)
+        runner.run_or_load(TOY.cell("svgd", 0, profile))
+        runner.run_or_load(get_experiment("toy").cell("svgd", 0, profile))
         assert len(CALLS) == runs, profile
 
 
 def test_fresh_computes_again():
-    records.run_or_load(*CELL)
-    records.run_or_load(*CELL, fresh=True)
+    runner.run_or_load(CELL)
+    runner.run_or_load(CELL, fresh=True)
     assert len(CALLS) == 2
 
 
 def test_a_stale_record_is_computed_again():
-    records.run_or_load(*CELL)
-    assert records.run_or_load(CHANGED, *CELL[1:]).metrics["error"] == 0.7
-    assert records.state(CHANGED, *CELL[1:]) == "valid"
+    runner.run_or_load(CELL)
+    assert runner.run_or_load(CHANGED.cell("svgd", 0, "paper")).metrics["error"] == 0.7
+    assert records.state(CHANGED.cell("svgd", 0, "paper")) == "valid"
 
 
 def test_a_damaged_record_is_not_overwritten():
-    path = records.run_or_load(*CELL).path
+    path = runner.run_or_load(CELL).path
     path.write_text("{")
     with pytest.raises(RecordDamaged):
-        records.run_or_load(*CELL)
+        runner.run_or_load(CELL)
     with pytest.raises(RecordDamaged):
-        records.sweep(TOY, "paper", progress=False)
+        runner.sweep(TOY, "paper", progress=False)
     assert path.read_text() == "{"
     assert len(CALLS) == 1
-    records.run_or_load(*CELL, fresh=True)
-    assert records.state(*CELL) == "valid"
+    runner.run_or_load(CELL, fresh=True)
+    assert records.state(CELL) == "valid"
 
 
 # Checkpoints
@@ -354,12 +354,12 @@ def test_a_damaged_record_is_not_overwritten():
 def test_an_interrupted_run_resumes_and_its_checkpoint_goes(tmp_path):
     experiment = replace(TOY, run=checkpointing_run)
     with pytest.raises(KeyboardInterrupt):
-        records.run_or_load(experiment, *CELL[1:])
-    checkpoint = records.checkpoint_path(experiment, *CELL[1:])
+        runner.run_or_load(experiment.cell("svgd", 0, "paper"))
+    checkpoint = runner.checkpoint_path(experiment.cell("svgd", 0, "paper"))
     assert checkpoint.read_text() == "half"
     assert checkpoint.parent == tmp_path / "build" / "checkpoints" / "paper" / "toy"
     (checkpoint.parent / f".{checkpoint.name}.99.tmp").write_text("of a process that was killed as it wrote")
-    assert records.run_or_load(experiment, *CELL[1:]).metrics["resumed"] == 1
+    assert runner.run_or_load(experiment.cell("svgd", 0, "paper")).metrics["resumed"] == 1
     assert files(tmp_path / "build") == set()
 
 
@@ -368,14 +368,14 @@ def test_a_run_from_nothing_does_not_resume(profile, fresh):
     experiment = replace(TOY, run=checkpointing_run)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            records.run_or_load(experiment, "svgd", 0, profile, fresh=fresh)
+            runner.run_or_load(experiment.cell("svgd", 0, profile), fresh=fresh)
 
 
 def test_another_configuration_does_not_resume():
     with pytest.raises(KeyboardInterrupt):
-        records.run_or_load(replace(TOY, run=checkpointing_run), *CELL[1:])
+        runner.run_or_load(replace(TOY, run=checkpointing_run).cell("svgd", 0, "paper"))
     with pytest.raises(KeyboardInterrupt):
-        records.run_or_load(replace(CHANGED, run=checkpointing_run), *CELL[1:])
+        runner.run_or_load(replace(CHANGED, run=checkpointing_run).cell("svgd", 0, "paper"))
 
 
 # Names
@@ -383,11 +383,11 @@ def test_another_configuration_does_not_resume():
 
 def test_unknown_names_list_the_valid_ones():
     with pytest.raises(UnknownName, match="unknown method of toy 'gpv'; did you mean 'gpvi'.*plain, svgd"):
-        records.run_or_load(TOY, "gpv", 0, "paper")
+        runner.run_or_load(TOY.cell("gpv", 0, "paper"))
     with pytest.raises(UnknownName, match="unknown experiment 'tyo'; did you mean 'toy'"):
-        records.load("tyo", "svgd", 0, "paper")
+        records.load(get_experiment("tyo").cell("svgd", 0, "paper"))
     with pytest.raises(UnknownName, match="unknown profile 'papr'.*paper, quick, smoke"):
-        records.sweep(TOY, "papr")
+        runner.sweep(TOY, "papr")
     assert get_experiment(TOY) is TOY
     assert get_profile(PROFILES["quick"]) is PROFILES["quick"]
 
@@ -397,9 +397,9 @@ def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert provenance.as_device("auto").type == "cpu"
     with pytest.raises(GPVIError, match="device 'cuda' is not available: torch sees 0 CUDA GPUs"):
-        records.run_or_load(*CELL, device="cuda")
+        runner.run_or_load(CELL, device="cuda")
     with pytest.raises(UnknownName, match="unknown device 'gpu'"):
-        records.sweep(TOY, "paper", device="gpu")
+        runner.sweep(TOY, "paper", device="gpu")
     assert CALLS == []
 
 
@@ -444,19 +444,19 @@ CELLS = {"methods": ("svgd", "plain"), "seeds": (0, 1)}
 
 
 def test_sweep_runs_what_is_missing_in_order():
-    records.run_or_load(TOY, "plain", 0, "paper")
+    runner.run_or_load(TOY.cell("plain", 0, "paper"))
     CALLS.clear()
-    assert outcomes(records.sweep(TOY, "paper", **CELLS)) == EXPECTED
+    assert outcomes(runner.sweep(TOY, "paper", **CELLS)) == EXPECTED
     assert CALLS == [("svgd", 0), ("svgd", 1), ("plain", 1)]
-    assert len(records.sweep(TOY, "paper")) == len(TOY.methods) * 3
+    assert len(runner.sweep(TOY, "paper")) == len(TOY.methods) * 3
 
 
 def test_sweep_is_silent_when_nothing_is_to_be_run(capsys):
-    records.sweep(TOY, "paper", **CELLS)
+    runner.sweep(TOY, "paper", **CELLS)
     assert "4/4" in capsys.readouterr().err
-    records.sweep(TOY, "paper", **CELLS)
+    runner.sweep(TOY, "paper", **CELLS)
     assert capsys.readouterr() == ("", "")
-    records.sweep(TOY, "paper", **CELLS, fresh=True, progress=False)
+    runner.sweep(TOY, "paper", **CELLS, fresh=True, progress=False)
     assert capsys.readouterr() == ("", "")
 
 
@@ -474,10 +474,10 @@ class Delayed:
 def test_sweep_through_any_executor():
     with ThreadPoolExecutor(2) as threads:
         for executor in (threads, Delayed()):
-            assert outcomes(records.sweep(TOY, "quick", **CELLS, executor=executor)) == EXPECTED
+            assert outcomes(runner.sweep(TOY, "quick", **CELLS, executor=executor)) == EXPECTED
     with ProcessPoolExecutor(1, get_context("spawn")) as processes:
         CALLS.clear()
-        assert outcomes(records.sweep(TOY, "paper", **CELLS, executor=processes)) == EXPECTED
+        assert outcomes(runner.sweep(TOY, "paper", **CELLS, executor=processes)) == EXPECTED
         assert CALLS == []
 
 
@@ -488,10 +488,10 @@ def threads_of(config, method, context):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_has_one_thread_unless_it_is_faster_on_all_cores(jobs, monkeypatch):
     before = torch.get_num_threads()
-    monkeypatch.setattr(records.provenance, "cores", lambda: 6)
+    monkeypatch.setattr(runner.provenance, "cores", lambda: 6)
     for all_cores, threads in ((False, 1), (True, 6 // jobs)):
         experiment = replace(TOY, run=threads_of, all_cores=all_cores)
-        found = records.sweep(experiment, "quick", ["svgd"], (0, 1), jobs=jobs, progress=False)
+        found = runner.sweep(experiment, "quick", ["svgd"], (0, 1), jobs=jobs, progress=False)
         assert {record.metrics["threads"] for record in found} == {threads}
     assert torch.get_num_threads() == before
 
@@ -502,7 +502,7 @@ FAILING = replace(TOY, methods=("svgd", "diverges", "buggy", "plain"))
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failed_cell_does_not_lose_the_others(jobs, caplog, tmp_path):
     with pytest.raises(SweepError) as caught:
-        records.sweep(FAILING, "paper", seeds=(0, 1), jobs=jobs, progress=False)
+        runner.sweep(FAILING, "paper", seeds=(0, 1), jobs=jobs, progress=False)
     message = str(caught.value)
     assert message == (
         "2 of 8 runs of toy failed: "
@@ -521,7 +521,7 @@ def test_a_failed_cell_does_not_lose_the_others(jobs, caplog, tmp_path):
 
 
 def test_jobs_run_in_processes():
-    found = records.sweep(TOY, "paper", **CELLS, jobs=2, progress=False)
+    found = runner.sweep(TOY, "paper", **CELLS, jobs=2, progress=False)
     assert outcomes(found) == EXPECTED
     assert CALLS == []
     assert all(record.device.endswith(" 1 threads") for record in found)
@@ -531,15 +531,15 @@ def test_jobs_run_in_processes():
 
 
 def test_frame():
-    records.sweep(TOY, "paper", methods=["svgd", "gpvi"], progress=False)
-    table = records.frame("toy", "paper", methods=["svgd", "gpvi"])
+    runner.sweep(TOY, "paper", methods=["svgd", "gpvi"], progress=False)
+    table = records.frame(TOY, "paper", methods=["svgd", "gpvi"])
     assert list(table.columns) == ["method", "seed", "error", "accuracy", "seconds", "device"]
     assert table["method"].tolist() == ["svgd"] * 3 + ["gpvi"] * 3
     assert table["error"].tolist() == pytest.approx([0.1, 0.11, 0.12, 0.2, 0.21, 0.22])
 
 
 def test_frame_raises_or_skips_what_is_missing_and_never_shows_what_is_stale():
-    records.run_or_load(*CELL)
+    runner.run_or_load(CELL)
     with pytest.raises(RecordMissing, match="svgd-seed1.json"):
         records.frame(TOY, "paper")
     assert len(records.frame(TOY, "paper", missing="skip")) == 1

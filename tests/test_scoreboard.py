@@ -13,10 +13,11 @@ import pytest
 import toy_experiment
 from toy_experiment import TOY
 
-from gpvi_lib import records, scoreboard
 from gpvi_lib.errors import GPVIError, RecordDamaged, RecordStale, UnknownName
-from gpvi_lib.experiments import EXPERIMENTS, Score
-from gpvi_lib.scoreboard import Ours, Published
+from gpvi_lib.experiments import EXPERIMENTS, Score, get_experiment
+from gpvi_lib.lab import runner
+from gpvi_lib.report import scoreboard
+from gpvi_lib.report.scoreboard import Ours, Published
 
 PUBLISHED_SHA256 = "51ce976fb56ecc1ee8718955c7f9937ce8a353e78007d3a9d474736c20a99216"
 
@@ -37,13 +38,13 @@ def rows(board: pandas.DataFrame, **values) -> list:
 
 
 def test_the_published_numbers_are_the_ones_we_took_down():
-    content = files("gpvi_lib").joinpath("paper_tables.csv").read_bytes()
+    content = files("gpvi_lib.report").joinpath("paper_tables.csv").read_bytes()
     assert hashlib.sha256(content).hexdigest() == PUBLISHED_SHA256
 
 
 def test_every_published_number_appears_in_order_without_any_record():
     board = scoreboard.build()
-    table = pandas.read_csv(files("gpvi_lib").joinpath("paper_tables.csv"))
+    table = pandas.read_csv(files("gpvi_lib.report").joinpath("paper_tables.csv"))
     assert tuple(board.columns) == scoreboard.COLUMNS
     for column in table.columns:
         pandas.testing.assert_series_equal(board[column], table[column], check_dtype=False)
@@ -137,7 +138,7 @@ def test_words_name_the_median_where_it_has_another_verdict():
 
 
 def test_our_mean_and_spread_over_the_seeds():
-    records.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
     (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
     assert (row.paper_mean, row.paper_sd) == (0.125, 0.03)
     assert row.ours_mean == pytest.approx(0.11)
@@ -148,21 +149,21 @@ def test_our_mean_and_spread_over_the_seeds():
 
 
 def test_one_seed_has_no_spread():
-    records.run_or_load(TOY, "svgd", 0, "paper")
+    runner.run_or_load(TOY.cell("svgd", 0, "paper"))
     (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
     assert (row.ours_mean, row.ours_median, row.ours_min, row.ours_max, row.n_seeds) == (0.1, 0.1, 0.1, 0.1, 1)
     assert math.isnan(row.ours_sd)
 
 
 def test_only_the_seeds_of_the_profile_count():
-    records.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
     before = scoreboard.build()
-    records.run_or_load(TOY, "svgd", 17, "paper")
+    runner.run_or_load(TOY.cell("svgd", 17, "paper"))
     pandas.testing.assert_frame_equal(scoreboard.build(), before)
 
 
 def test_our_best_setting_stands_below_the_printed_one():
-    records.sweep(TOY, "paper", methods=["gpvi", "gpvi_best"], progress=False)
+    runner.sweep(TOY, "paper", methods=["gpvi", "gpvi_best"], progress=False)
     printed, best = rows(scoreboard.build(), item="gpvi/table2", method="gpvi", metric="sigma_error")
     assert best.Index == printed.Index + 1
     assert (printed.setting, best.setting) == ("printed", "best")
@@ -174,7 +175,7 @@ def test_our_best_setting_stands_below_the_printed_one():
 
 
 def test_the_best_setting_alone_leaves_the_printed_one_not_run():
-    records.run_or_load(TOY, "gpvi_best", 0, "paper")
+    runner.run_or_load(TOY.cell("gpvi_best", 0, "paper"))
     found = rows(scoreboard.build(), item="gpvi/table2", method="gpvi", metric="sigma_error")
     assert [(row.setting, row.verdict) for row in found] == [
         ("printed", "not run"),
@@ -183,7 +184,7 @@ def test_the_best_setting_alone_leaves_the_printed_one_not_run():
 
 
 def test_numbers_that_no_paper_has_come_last():
-    records.sweep(TOY, "paper", progress=False)
+    runner.sweep(TOY, "paper", progress=False)
     board = scoreboard.build()
     ours = board.tail(5)
     assert ours["item"].tolist() == ["gpvi/table2"] + ["ours/toy"] * 4
@@ -197,7 +198,7 @@ def test_numbers_that_no_paper_has_come_last():
 
 def test_a_score_may_name_its_methods(monkeypatch):
     """A table lists some of an experiment's methods: the others fill no row of it, but do of other scores."""
-    records.sweep(TOY, "paper", progress=False)
+    runner.sweep(TOY, "paper", progress=False)
     table2, own = TOY.scores
     chosen = replace(table2, methods=("gpvi_best", "gpvi"))
     monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, scores=(chosen, own)))
@@ -213,7 +214,7 @@ def test_a_score_may_name_its_profiles(monkeypatch):
     absent = replace(TOY.scores[0], item="ours/other", key="not there", profiles=("paper",))
     monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, scores=(*TOY.scores, absent)))
     for profile in ("quick", "paper"):
-        records.run_or_load(TOY, "svgd", 0, profile)
+        runner.run_or_load(TOY.cell("svgd", 0, profile))
     assert "ours/other" not in set(scoreboard.build("quick")["item"])
     with pytest.raises(GPVIError, match="no record of toy at paper has the metric 'not there'"):
         scoreboard.build("paper")
@@ -223,15 +224,15 @@ def test_a_metric_is_missed_only_in_records_of_the_score_s_methods(monkeypatch):
     """Where none of them has run yet, there is nothing to say."""
     absent = replace(TOY.scores[0], item="ours/other", key="not there", methods=("gpvi",))
     monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, scores=(*TOY.scores, absent)))
-    records.run_or_load(TOY, "svgd", 0, "paper")
+    runner.run_or_load(TOY.cell("svgd", 0, "paper"))
     scoreboard.build()
-    records.run_or_load(TOY, "gpvi", 0, "paper")
+    runner.run_or_load(TOY.cell("gpvi", 0, "paper"))
     with pytest.raises(GPVIError, match="has the metric 'not there'"):
         scoreboard.build()
 
 
 def test_a_score_cannot_name_a_method_that_is_not_there(monkeypatch):
-    records.run_or_load(TOY, "svgd", 0, "paper")
+    runner.run_or_load(TOY.cell("svgd", 0, "paper"))
     slip = replace(TOY.scores[0], methods=("svgd", "svdg"))
     monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, scores=(slip,)))
     with pytest.raises(UnknownName, match="svdg"):
@@ -243,8 +244,8 @@ def test_an_experiment_can_take_over_the_rows_of_another(registry, longer_first)
     """Where it has records: the other's rows stay where it has none."""
     toys = of_length(1_000), replace(of_length(50_000), name="longer", instead_of=("toy",))
     register(registry, toys, longer_first)
-    records.sweep(toys[0], "paper", methods=["svgd", "gpvi", "gpvi_best"], progress=False)
-    records.run_or_load(toys[1], "svgd", 0, "paper")
+    runner.sweep(toys[0], "paper", methods=["svgd", "gpvi", "gpvi_best"], progress=False)
+    runner.run_or_load(toys[1].cell("svgd", 0, "paper"))
     found = {
         (row.method, row.setting): (row.n_seeds, row.steps, row.printed_steps, row.verdict == "too short")
         for row in rows(scoreboard.build(), item="gpvi/table2", metric="sigma_error")
@@ -275,7 +276,7 @@ def test_of_several_the_longest_with_records_fills_the_row(registry, backwards):
     brief = replace(of_length(5), name="brief", instead_of=("toy", "longer", "longest"))  # not longer, whatever it says
     register(registry, (short, longer, longest, brief), backwards)
     for experiment, expected in ((short, 10), (brief, 10), (longest, 30), (longer, 30)):
-        records.run_or_load(experiment, "svgd", 0, "paper", progress=False)
+        runner.run_or_load(experiment.cell("svgd", 0, "paper"), progress=False)
         (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
         assert row.steps == expected
 
@@ -290,24 +291,24 @@ def test_of_several_the_longest_with_records_fills_the_row(registry, backwards):
 )
 def test_less_than_half_the_printed_length_is_too_short(registry, steps, method, setting, too_short):
     register(registry, [of_length(steps)])
-    records.run_or_load("toy", method, 0, "paper", progress=False)
+    runner.run_or_load(get_experiment("toy").cell(method, 0, "paper"), progress=False)
     ours = scoreboard.collect()["gpvi/table2", method.removesuffix("_best"), "sigma_error", setting]
     assert (ours.run, ours.steps, ours.too_short) == (("toy", method), steps, too_short)
 
 
 def test_two_experiments_that_do_not_know_of_each_other_cannot_fill_one_row(registry):
     register(registry, [TOY, replace(TOY, name="other")])
-    records.run_or_load("toy", "svgd", 0, "paper", progress=False)
-    records.run_or_load("other", "gpvi", 0, "paper", progress=False)
+    runner.run_or_load(get_experiment("toy").cell("svgd", 0, "paper"), progress=False)
+    runner.run_or_load(get_experiment("other").cell("gpvi", 0, "paper"), progress=False)
     scoreboard.build()
-    records.run_or_load("other", "svgd", 0, "paper", progress=False)
+    runner.run_or_load(get_experiment("other").cell("svgd", 0, "paper"), progress=False)
     with pytest.raises(GPVIError, match="two scores fill the row gpvi/table2 svgd sigma_error printed; one is in toy"):
         scoreboard.build()
 
 
 def test_where_no_length_is_printed_nothing_is_too_short(registry):
     register(registry, [of_length(1), replace(of_length(2), name="longer", instead_of=("toy",))])
-    records.run_or_load("toy", "svgd", 0, "paper", progress=False)
+    runner.run_or_load(get_experiment("toy").cell("svgd", 0, "paper"), progress=False)
     (row,) = rows(scoreboard.build(), item="ours/toy", method="svgd")
     assert row.steps == 1 and row.printed_steps is pandas.NA and row.verdict == "no published value"
 
@@ -318,7 +319,7 @@ def test_a_row_that_is_not_run_says_the_printed_length():
 
 
 def test_profiles_do_not_mix():
-    records.sweep(TOY, "quick", progress=False)
+    runner.sweep(TOY, "quick", progress=False)
     assert (scoreboard.build("paper")["n_seeds"] == 0).all()
     quick = scoreboard.build("quick")
     assert set(quick["profile"]) == {"quick"}
@@ -336,7 +337,7 @@ def test_a_ratio_is_of_positive_numbers(ours, paper, expected):
 
 
 def test_a_record_that_cannot_be_trusted_stops_the_scoreboard(monkeypatch):
-    path = records.run_or_load(TOY, "svgd", 0, "paper").path
+    path = runner.run_or_load(TOY.cell("svgd", 0, "paper")).path
     monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, config=toy_experiment.changed_config))
     with pytest.raises(RecordStale):
         scoreboard.build()
@@ -359,7 +360,7 @@ def test_a_record_that_cannot_be_trusted_stops_the_scoreboard(monkeypatch):
     ],
 )
 def test_scores_that_do_not_fit(monkeypatch, changes, message):
-    records.sweep(TOY, "paper", progress=False)
+    runner.sweep(TOY, "paper", progress=False)
     monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, **changes))
     with pytest.raises(GPVIError, match=message):
         scoreboard.build()
@@ -369,7 +370,7 @@ def test_scores_that_do_not_fit(monkeypatch, changes, message):
 
 
 def test_write(tmp_path):
-    records.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
     path = scoreboard.write()
     assert path == tmp_path / "results" / "scoreboard.csv"
     again = pandas.read_csv(path)

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from gpvi_lib import records
 from gpvi_lib.experiments import smooth
-from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.lab import records
+from gpvi_lib.lab.experiment import RunContext
 
 ROWS = smooth.FIGURES | smooth.TABLES | smooth.UCI | smooth.MNIST
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from tqdm import tqdm
 
-from gpvi_lib import status
+from gpvi_lib.lab import status
 
 
 class Terminal(io.StringIO):

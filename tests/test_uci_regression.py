@@ -7,9 +7,10 @@ import torch
 from torch.distributions import Normal
 from torch.testing import assert_close
 
-from gpvi_lib import NormalMixture, data, scoreboard
+from gpvi_lib import NormalMixture, data
 from gpvi_lib.experiments import uci_regression as uci
-from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.lab.experiment import RunContext
+from gpvi_lib.report import scoreboard
 
 METHODS = uci.EXPERIMENT.methods
 

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import LangevinNetwork, records
+from gpvi_lib import LangevinNetwork
+from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import wild_logistic as wild
-from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.lab import runner
+from gpvi_lib.lab.experiment import RunContext
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +110,7 @@ RUN = [f"{row}_t10" for row in (*wild.TRAINED, *wild.HAND_MADE)] + ["svgd_t100",
 
 @pytest.mark.parametrize("method", RUN)
 def test_a_cell_runs_and_can_be_recorded(method):
-    record = records.run_or_load("wild-logistic", method, 0, "smoke", progress=False)
+    record = runner.run_or_load(get_experiment("wild-logistic").cell(method, 0, "smoke"), progress=False)
     assert record.metrics.keys() >= {"accuracy", "log_likelihood", "mean_error", "spread", "share_outside"}
     arrays = record.arrays()
     assert arrays["means"].shape == arrays["sds"].shape == (1, 66)

@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 
-from gpvi_lib import records
+from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import wild_mixture as wild
-from gpvi_lib.experiments.base import RunContext
+from gpvi_lib.lab import runner
+from gpvi_lib.lab.experiment import RunContext
 
 F64 = torch.float64
 
@@ -94,7 +95,7 @@ def test_the_trained_rows_differ_as_they_say():
 
 @pytest.mark.parametrize("method", wild.METHODS)
 def test_a_cell_runs_and_can_be_recorded(method):
-    record = records.run_or_load("wild-mixture", method, 0, "smoke", progress=False)
+    record = runner.run_or_load(get_experiment("wild-mixture").cell(method, 0, "smoke"), progress=False)
     assert record.metrics.keys() >= {"kl", "share_outside", "mean_error", "square_error", "cosine_error"}
     if method not in wild.SAMPLED:
         arrays = record.arrays()

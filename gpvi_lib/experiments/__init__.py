@@ -24,7 +24,7 @@ from gpvi_lib.experiments import (
     wild_logistic,
     wild_mixture,
 )
-from gpvi_lib.experiments.base import Experiment, Outcome, RunContext, Score
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment

@@ -14,15 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..activations import ACTIVATIONS
-from ..directions import SteinCritic
-from ..metrics import binned_divergence, relative_error
-from ..samplers import Generator, Sampler
-from ..targets import Gaussian, Target, score
-from ..targets.energy import PlaneGrid
-from . import bayesian_linear_regression, class_uncertainty, open_category
-from .base import Experiment, Outcome, RunContext
-from .build import build_objective, train
+from gpvi_lib.activations import ACTIVATIONS
+from gpvi_lib.directions import SteinCritic
+from gpvi_lib.experiments import bayesian_linear_regression, class_uncertainty, open_category
+from gpvi_lib.experiments.build import build_objective, train
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
+from gpvi_lib.metrics import binned_divergence, relative_error
+from gpvi_lib.samplers import Generator, Sampler
+from gpvi_lib.targets import Gaussian, Target, score
+from gpvi_lib.targets.energy import PlaneGrid
 
 DIGITS = {
     "digits": ("gpvi_exact_density", {}),

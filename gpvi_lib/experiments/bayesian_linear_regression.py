@@ -10,13 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..hmc import hmc
-from ..metrics import relative_error
-from ..samplers import Generator, MeanField, Particles, Sampler
-from ..targets import BayesianLinearRegression, NormalPrior
-from .base import Experiment, Outcome, RunContext, Score
-from .build import build_objective, build_sampler, train, with_change
-from .printed import REGRESSION_STEPS
+from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
+from gpvi_lib.experiments.printed import REGRESSION_STEPS
+from gpvi_lib.hmc import hmc
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
+from gpvi_lib.metrics import relative_error
+from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
+from gpvi_lib.targets import BayesianLinearRegression, NormalPrior
 
 SAMPLES = 100
 GENERATOR: dict = {"kind": "generator", "hidden": [], "noise_scale": None}

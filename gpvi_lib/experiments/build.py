@@ -13,13 +13,14 @@ import warnings
 import torch
 from torch import Tensor
 
-from ..directions import GFSF, SVGD, SteinCritic
-from ..errors import KinkWarning, UnknownName
-from ..fit import Callback, FitResult, SomeSampler, fit
-from ..flows import Flow
-from ..inverse import INVERSES
-from ..kernels import RBF
-from ..objectives import (
+from gpvi_lib.directions import GFSF, SVGD, SteinCritic
+from gpvi_lib.errors import KinkWarning, UnknownName
+from gpvi_lib.fit import Callback, FitResult, SomeSampler, fit
+from gpvi_lib.flows import Flow
+from gpvi_lib.inverse import INVERSES
+from gpvi_lib.kernels import RBF
+from gpvi_lib.lab.experiment import RunContext
+from gpvi_lib.objectives import (
     GPVI,
     KernelSteinDiscrepancy,
     MaximumLikelihood,
@@ -28,10 +29,9 @@ from ..objectives import (
     OrientedELBO,
     ParVI,
 )
-from ..samplers import Generator, MeanField, Particles, Sampler, standard_normal
-from ..targets import Target
-from ..wild import GaussNewtonParVI, PathELBO, RegressedParVI, SemiImplicitELBO
-from .base import RunContext
+from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, standard_normal
+from gpvi_lib.targets import Target
+from gpvi_lib.wild import GaussNewtonParVI, PathELBO, RegressedParVI, SemiImplicitELBO
 
 DIRECTIONS = {"svgd": SVGD, "gfsf": GFSF, "stein_critic": SteinCritic}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

@@ -19,13 +19,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .. import checkpoints
-from ..errors import GPVIError
-from ..hmc import HMCResult, LogProb, hmc
-from ..targets import MLPClassificationPosterior, NormalPrior
-from .base import Experiment, Outcome, RunContext, one_seed
-from .classification import CLASS_VARIANCE, HIDDEN, ClassificationData, problem
-from .nuts_reference import diagnostics
+from gpvi_lib import checkpoints
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.experiments.classification import CLASS_VARIANCE, HIDDEN, ClassificationData, problem
+from gpvi_lib.experiments.nuts_reference import diagnostics
+from gpvi_lib.hmc import HMCResult, LogProb, hmc
+from gpvi_lib.lab import records
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
+from gpvi_lib.targets import MLPClassificationPosterior, NormalPrior
 
 EDGE = 10.0
 """Figures show ``[-10, 10]^2`` ("a grid spaced from {-10, 10}")."""
@@ -139,9 +140,7 @@ def load(reference: dict) -> Reference:
     Raises:
         RecordMissing: if it is missing; the message says how to compute it.
     """
-    from .. import records  # which knows the experiments: not at the top
-
-    record = records.load(EXPERIMENT.name, reference["method"], reference["seed"], reference["profile"])
+    record = records.load(EXPERIMENT.cell(reference["method"], reference["seed"], reference["profile"]))
     arrays = record.arrays()
     return Reference(arrays["mean"], arrays["sd"], arrays["draws"].float())
 

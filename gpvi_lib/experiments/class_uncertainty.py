@@ -17,15 +17,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ..metrics import accuracy, log_likelihood, rmse, total_variation
-from ..samplers import Generator, MeanField, Particles, Sampler
-from ..targets import ClassificationPosterior, MLPClassificationPosterior, NormalPrior, ScaleMixturePrior
-from . import class_reference
-from .base import Experiment, Outcome, RunContext, Score, one_seed
-from .build import build_objective, build_sampler, train, with_change
-from .class_reference import Reference, grid, predictive_moments
-from .classification import EVALUATION_SEED, ClassificationData
-from .printed import CLASSIFICATION_STEPS
+from gpvi_lib.experiments import class_reference
+from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
+from gpvi_lib.experiments.class_reference import Reference, grid, predictive_moments
+from gpvi_lib.experiments.classification import EVALUATION_SEED, ClassificationData
+from gpvi_lib.experiments.printed import CLASSIFICATION_STEPS
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
+from gpvi_lib.metrics import accuracy, log_likelihood, rmse, total_variation
+from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
+from gpvi_lib.targets import (
+    ClassificationPosterior,
+    MLPClassificationPosterior,
+    NormalPrior,
+    ScaleMixturePrior,
+)
 
 SAMPLES = 100
 MANY = 1_000

@@ -17,14 +17,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..activations import ACTIVATIONS
-from ..metrics import accuracy, predictive
-from ..networks import FlatModule, mlp
-from ..samplers import Generator, Sampler
-from ..targets import ClassificationPosterior
-from .base import Experiment, Outcome, RunContext
-from .build import build_objective, build_sampler, train
-from .printed import CLASSIFICATION_STEPS
+from gpvi_lib.activations import ACTIVATIONS
+from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.printed import CLASSIFICATION_STEPS
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
+from gpvi_lib.metrics import accuracy, predictive
+from gpvi_lib.networks import FlatModule, mlp
+from gpvi_lib.samplers import Generator, Sampler
+from gpvi_lib.targets import ClassificationPosterior
 
 CLASS_MEANS = {
     2: ((-2.0, -2.0), (2.0, 2.0)),

@@ -27,13 +27,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..directions import SVGD
-from ..fit import fit
-from ..kernels import RBF, BandwidthRule, median_bandwidth, squared_distances
-from ..objectives import GPVI, Loss, NegativeELBO, Objective, ParVI, surrogate
-from ..samplers import Generator, Sampler
-from ..targets import Banana, Gaussian, Target, log_prob
-from .base import Experiment, Outcome, RunContext
+from gpvi_lib.directions import SVGD
+from gpvi_lib.fit import fit
+from gpvi_lib.kernels import RBF, BandwidthRule, median_bandwidth, squared_distances
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
+from gpvi_lib.objectives import GPVI, Loss, NegativeELBO, Objective, ParVI, surrogate
+from gpvi_lib.samplers import Generator, Sampler
+from gpvi_lib.targets import Banana, Gaussian, Target, log_prob
 
 DIRECTIONS = ("gpvi", "amortized_svgd_two_batches", "amortized_svgd")
 

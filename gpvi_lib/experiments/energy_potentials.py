@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..inverse import BlockInverse, HelperInverse, kernel_gradients
-from ..kernels import RBF, median_bandwidth, squared_distances
-from ..metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein
-from ..objectives import GPVI, Objective
-from ..samplers import Generator, Sampler
-from ..targets import EnergyPotential, PlaneGrid, score
-from .base import Experiment, Outcome, RunContext, Score, one_seed
-from .build import build_objective, build_sampler, train, with_change
-from .printed import ENERGY_STEPS
+from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
+from gpvi_lib.experiments.printed import ENERGY_STEPS
+from gpvi_lib.inverse import BlockInverse, HelperInverse, kernel_gradients
+from gpvi_lib.kernels import RBF, median_bandwidth, squared_distances
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
+from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein
+from gpvi_lib.objectives import GPVI, Objective
+from gpvi_lib.samplers import Generator, Sampler
+from gpvi_lib.targets import EnergyPotential, PlaneGrid, score
 
 FIGURES = {"twin_moons": "figure4", "sinusoid": "figure5", "sin_bisect": "figure6", "sin_split": "figure7"}
 DENSE_WIDTHS = {"smoke": [32, 32], "quick": [64, 64], "paper": [500, 500]}

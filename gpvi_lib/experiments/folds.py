@@ -19,11 +19,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..samplers import Generator
-from ..targets import Banana, GaussianMixture, Target
-from .base import Experiment, Outcome, RunContext
-from .build import build_objective, train
-from .classification import head_lipschitz_bound, leave_out_head
+from gpvi_lib.experiments.build import build_objective, train
+from gpvi_lib.experiments.classification import head_lipschitz_bound, leave_out_head
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
+from gpvi_lib.samplers import Generator
+from gpvi_lib.targets import Banana, GaussianMixture, Target
 
 FURTHEST_KNOT = 38.0
 """Beyond it N(z_1; 0, 1) is zero in float64; knots of units that are all but dead lie there."""

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..inverse import BlockInverse
-from ..kernels import RBF
-from ..objectives import GPVI, Objective
-from ..samplers import Generator
-from .base import Experiment, Outcome, RunContext, one_seed
-from .build import build_objective
+from gpvi_lib.experiments.build import build_objective
+from gpvi_lib.inverse import BlockInverse
+from gpvi_lib.kernels import RBF
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
+from gpvi_lib.objectives import GPVI, Objective
+from gpvi_lib.samplers import Generator
 
 SAMPLES = 10
 SIZES: dict[str, dict] = {

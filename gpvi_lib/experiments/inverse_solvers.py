@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import DivergedError
-from ..inverse import BlockInverse, InverseJacobian
-from ..objectives import GPVI
-from ..samplers import Generator
-from . import bayesian_linear_regression as regression
-from .base import Experiment, Outcome, RunContext
-from .build import build_objective, build_sampler, train
+from gpvi_lib.errors import DivergedError
+from gpvi_lib.experiments import bayesian_linear_regression as regression
+from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.inverse import BlockInverse, InverseJacobian
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
+from gpvi_lib.objectives import GPVI
+from gpvi_lib.samplers import Generator
 
 ONE_STEP = {"kind": "bicgstab", "max_iterations": 1}
 SOLVERS = {

@@ -25,14 +25,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from .. import checkpoints
-from ..errors import UnknownName
-from ..hmc import LogProb, hmc
-from ..networks import FlatModule
-from ..targets import Banana, BayesianLinearRegression, ClassificationPosterior, Gaussian, GaussianMixture, Target
-from . import bayesian_linear_regression
-from .base import Experiment, Outcome, RunContext, one_seed
-from .classification import CLASS_MEANS, CLASS_VARIANCE
+from gpvi_lib import checkpoints
+from gpvi_lib.errors import UnknownName
+from gpvi_lib.experiments import bayesian_linear_regression
+from gpvi_lib.experiments.classification import CLASS_MEANS, CLASS_VARIANCE
+from gpvi_lib.hmc import LogProb, hmc
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
+from gpvi_lib.networks import FlatModule
+from gpvi_lib.targets import (
+    Banana,
+    BayesianLinearRegression,
+    ClassificationPosterior,
+    Gaussian,
+    GaussianMixture,
+    Target,
+)
 
 POSTERIORS: dict[str, dict] = {
     "gaussian": {"correlation": 0.9},

@@ -20,17 +20,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ..errors import RecordMissing, RecordStale
-from ..hmc import hmc
-from ..metrics import regression_log_likelihood, wasserstein_1d
-from ..networks import FlatMLP
-from ..paths import results_root
-from ..samplers import Generator, MeanField, Particles, Sampler
-from ..targets import NormalPrior, Posterior, RegressionPosterior
-from .base import Experiment, Outcome, RunContext, Score, one_seed
-from .build import build_objective, build_sampler, train, with_change
-from .nuts_reference import diagnostics, nuts
-from .printed import LINE_STEPS
+from gpvi_lib.errors import RecordMissing, RecordStale
+from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
+from gpvi_lib.experiments.nuts_reference import diagnostics, nuts
+from gpvi_lib.experiments.printed import LINE_STEPS
+from gpvi_lib.hmc import hmc
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
+from gpvi_lib.lab.records import load
+from gpvi_lib.lab.runner import run_or_load
+from gpvi_lib.metrics import regression_log_likelihood, wasserstein_1d
+from gpvi_lib.networks import FlatMLP
+from gpvi_lib.paths import results_root
+from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
+from gpvi_lib.targets import NormalPrior, Posterior, RegressionPosterior
 
 NUM_DENSE, NUM_SPARSE = 76, 4
 NOISE_VARIANCE = 0.04
@@ -326,12 +328,10 @@ def read_reference(method: str, profile: str) -> Reference:
 
 @cache
 def _read_reference(method: str, profile: str, root: str) -> Reference:
-    from ..records import load, run_or_load
-
     try:
-        record = load(REFERENCE, method, 0, profile)
+        record = load(REFERENCE.cell(method, 0, profile))
     except (RecordMissing, RecordStale):
-        record = run_or_load(REFERENCE, method, 0, profile, progress=False, dirty=True)  # as whatever asks for it
+        record = run_or_load(REFERENCE.cell(method, 0, profile), progress=False, dirty=True)  # as whatever asks for it
     arrays = {name: array.double() for name, array in record.arrays().items()}
     return Reference(arrays["mean"], arrays["sd"], arrays["functions"], arrays["held_out"])
 

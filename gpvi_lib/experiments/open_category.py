@@ -16,15 +16,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..data import ALL_CLASSES, KNOWN_CLASSES, OpenCategory, load, open_category
-from ..metrics import accuracy, open_category_metrics, predictive, predictive_entropy, predictive_variance
-from ..networks import FlatModule, cifar_cnn, lenet5, mlp
-from ..samplers import Generator, Particles, Sampler
-from ..targets import ClassificationPosterior, FlatPrior, NormalPrior, ScaleMixturePrior
-from .base import Experiment, Outcome, RunContext, Score
-from .build import build_objective, build_sampler, train
-from .overhead import GENERATORS
-from .printed import CIFAR10_EPOCHS, MNIST_EPOCHS
+from gpvi_lib.data import ALL_CLASSES, KNOWN_CLASSES, OpenCategory, load, open_category
+from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.overhead import GENERATORS
+from gpvi_lib.experiments.printed import CIFAR10_EPOCHS, MNIST_EPOCHS
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
+from gpvi_lib.metrics import (
+    accuracy,
+    open_category_metrics,
+    predictive,
+    predictive_entropy,
+    predictive_variance,
+)
+from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
+from gpvi_lib.samplers import Generator, Particles, Sampler
+from gpvi_lib.targets import ClassificationPosterior, FlatPrior, NormalPrior, ScaleMixturePrior
 
 NETWORKS = {"mlp": lambda classes: mlp([64, 64, 64, classes]), "lenet5": lenet5, "cifar_cnn": cifar_cnn}
 SAMPLES = 10

@@ -12,12 +12,12 @@ from statistics import median
 import torch
 from torch import nn
 
-from .. import provenance, timing
-from ..fit import Training
-from ..networks import FlatModule, cifar_cnn, lenet5
-from ..targets import ClassificationPosterior, NormalPrior
-from .base import Experiment, Outcome, RunContext, Score, one_seed
-from .build import build_objective, build_sampler
+from gpvi_lib.experiments.build import build_objective, build_sampler
+from gpvi_lib.fit import Training
+from gpvi_lib.lab import provenance, timing
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
+from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5
+from gpvi_lib.targets import ClassificationPosterior, NormalPrior
 
 NUM_DATA = 1_000
 SAMPLES = 10

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from gpvi_lib.lab.experiment import Score
+
 NOISE_SCALE = 1.0
 """λ "throughout our experiments" (section 3.2)."""
 RUNS = 3
@@ -64,3 +66,10 @@ PRINTED: dict[str, Printed] = {
     "gpvi/table3/mnist": Printed("Table 9", MNIST_EPOCHS, "epochs", batch=50, samples=10),
     "gpvi/table4/cifar10": Printed("Table 10", CIFAR10_EPOCHS, "epochs", batch=50, samples=10),
 }
+
+
+def printed_steps(score: Score, method: str) -> int | None:
+    """The steps of training (proposals, of a chain) that are printed for a published method; None if none are."""
+    printed = PRINTED.get(score.item)
+    length = None if printed is None else printed.length_of(method)
+    return None if length is None else length * score.epoch

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from . import (
+from gpvi_lib.experiments import (
     bayesian_linear_regression,
     class_uncertainty,
     gaussian_density,
@@ -18,8 +18,8 @@ from . import (
     open_category,
     uci_regression,
 )
-from .base import Experiment, Outcome, RunContext, Score
-from .build import with_change
+from gpvi_lib.experiments.build import with_change
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 
 UNITS = {"parvi": "tanh", "elbo": "tanh", "gpvi": "softplus"}
 """Objective -> the smooth units of what it trains: the critic, or the generator."""

@@ -19,15 +19,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..data import RegressionData, regression
-from ..hmc import hmc
-from ..metrics import interval_coverage, regression_calibration_error
-from ..networks import mlp
-from ..samplers import Particles, Sampler
-from ..targets import LearnedNoise, NormalLikelihood, NormalMixture, Posterior
-from .base import Experiment, Outcome, RunContext, Score
-from .build import build_objective, build_sampler, train
-from .one_dimensional_regression import chain_diagnostics, density_scores, evenly
+from gpvi_lib.data import RegressionData, regression
+from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.one_dimensional_regression import chain_diagnostics, density_scores, evenly
+from gpvi_lib.hmc import hmc
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
+from gpvi_lib.metrics import interval_coverage, regression_calibration_error
+from gpvi_lib.networks import mlp
+from gpvi_lib.samplers import Particles, Sampler
+from gpvi_lib.targets import LearnedNoise, NormalLikelihood, NormalMixture, Posterior
 
 HIDDEN = 50
 NOISE_MEDIAN = 0.3

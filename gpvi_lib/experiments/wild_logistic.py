@@ -21,21 +21,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .. import data
-from ..directions import SVGD
-from ..fit import fit
-from ..hmc import AcceptanceWarning
-from ..langevin import LangevinNetwork, share_outside
-from ..objectives import ParVI
-from ..samplers import Particles, standard_normal
-from ..schedules import RULES, AdaptiveLangevin, curvature, mala, power_decay
-from ..targets import LogisticPosterior, LogisticPrior, ProblemFamily
-from ..wild import OverProblems
-from .base import Experiment, Outcome, RunContext, Score
-from .build import build_objective, train
-from .nuts_reference import diagnostics, nuts
-from .wild_mixture import KSD, MASTERS, PRINTED_POWER
-from .wild_mixture import SVGD as SVGD_SPEC
+from gpvi_lib import data
+from gpvi_lib.directions import SVGD
+from gpvi_lib.experiments.build import build_objective, train
+from gpvi_lib.experiments.nuts_reference import diagnostics, nuts
+from gpvi_lib.experiments.wild_mixture import KSD, MASTERS, PRINTED_POWER
+from gpvi_lib.experiments.wild_mixture import SVGD as SVGD_SPEC
+from gpvi_lib.fit import fit
+from gpvi_lib.hmc import AcceptanceWarning
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
+from gpvi_lib.langevin import LangevinNetwork, share_outside
+from gpvi_lib.objectives import ParVI
+from gpvi_lib.samplers import Particles, standard_normal
+from gpvi_lib.schedules import RULES, AdaptiveLangevin, curvature, mala, power_decay
+from gpvi_lib.targets import LogisticPosterior, LogisticPrior, ProblemFamily
+from gpvi_lib.wild import OverProblems
 
 DEPTHS = (10, 50, 100)
 TRAINED: dict[str, dict] = {

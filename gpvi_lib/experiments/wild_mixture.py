@@ -20,16 +20,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..hmc import AcceptanceWarning
-from ..kernels import RBF
-from ..langevin import LangevinNetwork, share_outside
-from ..langevin_exact import LineGrid
-from ..metrics import binned_divergence, ksd_u_statistic
-from ..samplers import MeanField
-from ..schedules import AdaptiveLangevin, mala, power_decay
-from ..targets import GaussianMixture, score
-from .base import Experiment, Outcome, RunContext, Score
-from .build import DTYPES, build_objective, train
+from gpvi_lib.experiments.build import DTYPES, build_objective, train
+from gpvi_lib.hmc import AcceptanceWarning
+from gpvi_lib.kernels import RBF
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
+from gpvi_lib.langevin import LangevinNetwork, share_outside
+from gpvi_lib.langevin_exact import LineGrid
+from gpvi_lib.metrics import binned_divergence, ksd_u_statistic
+from gpvi_lib.samplers import MeanField
+from gpvi_lib.schedules import AdaptiveLangevin, mala, power_decay
+from gpvi_lib.targets import GaussianMixture, score
 
 LAYERS, BOX = 20, 20.0
 TARGET = {"means": [-2.0, 2.0], "weights": [1 / 3, 2 / 3], "scale": 1.0}

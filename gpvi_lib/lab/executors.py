@@ -11,14 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from gpvi_lib.errors import GPVIError, UnknownName
+from gpvi_lib.extras import optional
 from gpvi_lib.paths import build_root
 
 WORKER_DEATHS = 3
 """So many workers may die under one cell before the cell itself is held to be the cause (Dask's default)."""
-
-
-def _needs(package: str) -> GPVIError:
-    return GPVIError(f'{package} is not installed; get it with: pip install -e ".[cluster]"')
 
 
 @contextmanager
@@ -26,12 +23,9 @@ def dask(scheduler: str | None, minutes: int) -> Iterator[Any]:
     """The workers of the Dask scheduler at an address such as ``tcp://host:8786``; ``minutes`` does not apply."""
     if scheduler is None:
         raise GPVIError("the executor dask needs its scheduler's address: --scheduler tcp://host:8786")
+    distributed = optional("distributed", "cluster")
     try:
-        from distributed import Client
-    except ImportError:
-        raise _needs("distributed") from None
-    try:
-        client = Client(scheduler, timeout="10s")
+        client = distributed.Client(scheduler, timeout="10s")
     except (OSError, ValueError) as error:
         raise GPVIError(f"no Dask scheduler answers at {scheduler}: {error}") from None
     with client:
@@ -41,13 +35,10 @@ def dask(scheduler: str | None, minutes: int) -> Iterator[Any]:
 @contextmanager
 def slurm(scheduler: str | None, minutes: int) -> Iterator[Any]:
     """Jobs of Slurm through submitit, one for each cell, ``minutes`` long at most; of processes here for "local"."""
-    try:
-        from submitit import AutoExecutor
-    except ImportError:
-        raise _needs("submitit") from None
+    submitit = optional("submitit", "cluster")
     cluster = scheduler or "slurm"
     try:
-        executor = AutoExecutor(build_root() / "slurm", cluster=cluster)
+        executor = submitit.AutoExecutor(build_root() / "slurm", cluster=cluster)
     except (RuntimeError, ValueError) as error:
         raise GPVIError(f"submitit cannot use {cluster}: {error}") from None
     executor.update_parameters(timeout_min=minutes)

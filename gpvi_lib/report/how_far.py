@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpvi_lib import records, scoreboard
 from gpvi_lib.experiments import Experiment, inverse_solvers
-from gpvi_lib.experiments.base import steps_of
 from gpvi_lib.experiments.printed import NOISE_SCALE, PRINTED, RUNS, Printed
+from gpvi_lib.lab import records
+from gpvi_lib.lab.experiment import steps_of
 from gpvi_lib.paths import write_atomically
-from gpvi_lib.plotting import METHOD_LABELS
+from gpvi_lib.report import scoreboard
+from gpvi_lib.report.plotting import METHOD_LABELS
 
 if TYPE_CHECKING:
-    from gpvi_lib.scoreboard import Filler, Ours, RowKey
+    from gpvi_lib.report.scoreboard import Filler, Ours, RowKey
 
 PROFILE = "paper"
 

@@ -18,16 +18,16 @@ from __future__ import annotations
 import fcntl
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpvi_lib import records
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.experiments import Experiment, get_experiment
+from gpvi_lib.lab import records, runner
+from gpvi_lib.lab.experiment import Cell, Experiment
+from gpvi_lib.lab.profiles import get_profile
 from gpvi_lib.paths import build_root, results_root, shown
-from gpvi_lib.profiles import get_profile
 
 PROFILE = "paper"
 KEYS: dict[str, type | tuple[type, ...]] = {
@@ -45,20 +45,13 @@ class QueuedCell:
 
     Attributes:
         what: the entry that asks for it.
-        experiment, method, seed: the cell.
+        cell: the run.
         hours: expected, on one thread.
     """
 
     what: str
-    experiment: Experiment
-    method: str
-    seed: int
+    cell: Cell
     hours: float
-
-    @property
-    def cell(self) -> tuple[Experiment, str, int]:
-        """As the record store names it."""
-        return self.experiment, self.method, self.seed
 
 
 def default_path() -> Path:
@@ -66,8 +59,12 @@ def default_path() -> Path:
     return results_root() / "queue.toml"
 
 
-def read(path: Path) -> list[QueuedCell]:
+def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
     """The cells of a list, in the order in which they run; one that an earlier entry has is left out.
+
+    Args:
+        path: the list.
+        find: the experiment of a name, such as :func:`gpvi_lib.experiments.get_experiment`.
 
     Raises:
         GPVIError: if there is no such file, or an entry lacks something, naming entry and key.
@@ -79,28 +76,27 @@ def read(path: Path) -> list[QueuedCell]:
         raise GPVIError(f"there is no list of runs {shown(path)}; write one, or name another file") from None
     except tomllib.TOMLDecodeError as error:
         raise GPVIError(f"{shown(path)} is not TOML: {error}") from None
-    found: dict[tuple[str, str, int], QueuedCell] = {}
+    found: dict[Cell, QueuedCell] = {}
     for number, entry in enumerate(entries, 1):
         for key, kind in KEYS.items():
             if not isinstance(entry.get(key), kind):
                 raise GPVIError(f"entry {number} of {shown(path)} needs {key!r}, got {entry.get(key)!r}")
-        experiment = get_experiment(entry["experiment"])
+        experiment = find(entry["experiment"])
         for seed in entry["seeds"]:
             for method in entry["methods"]:
-                experiment.check_method(method)
-                one = QueuedCell(entry["what"], experiment, method, seed, float(entry["hours"]))
-                found.setdefault((experiment.name, method, seed), one)
+                cell = experiment.cell(method, seed, PROFILE)
+                found.setdefault(cell, QueuedCell(entry["what"], cell, float(entry["hours"])))
     return list(found.values())
 
 
 def state(queued: QueuedCell, active: bool) -> str:
     """``done``, ``running``, ``begun`` (there is a checkpoint), ``missing``, or what is wrong with its record."""
-    recorded = records.state(*queued.cell, PROFILE)
+    recorded = records.state(queued.cell)
     if recorded == "valid":
         return "done"
-    if active and records.status_path(*queued.cell, PROFILE).exists():
+    if active and runner.status_path(queued.cell).exists():
         return "running"
-    begun = recorded == "missing" and records.checkpoint_path(*queued.cell, PROFILE).exists()
+    begun = recorded == "missing" and runner.checkpoint_path(queued.cell).exists()
     return "begun" if begun else recorded
 
 
@@ -115,16 +111,16 @@ def run(cells: list[QueuedCell], jobs: int, budget: float | None = None, dirty: 
     Raises:
         GPVIError: if another queue runs here, a record is damaged, a data set is missing, or the package differs from
             its commit without ``dirty``; nothing is computed then.
-        OutOfTime, SweepError: as :func:`gpvi_lib.records.run_cells`.
+        OutOfTime, SweepError: as :func:`gpvi_lib.lab.runner.run_cells`.
     """
-    todo = [queued for queued in cells if not records.is_recorded(*queued.cell, get_profile(PROFILE))]
+    todo = [queued.cell for queued in cells if not records.is_recorded(queued.cell)]
     if todo:
-        records.require_clean(get_profile(PROFILE), dirty)
-    for experiment in {queued.experiment.name: queued.experiment for queued in todo}.values():
-        records.require_data(experiment, PROFILE)
+        runner.require_clean(get_profile(PROFILE), dirty)
+    for experiment in dict.fromkeys(cell.experiment for cell in todo):
+        runner.require_data(experiment, PROFILE)
     deadline = None if budget is None else time.time() + budget
-    with only_one(), records.process_pool(jobs) as pool:
-        records.run_cells(pool, [queued.cell for queued in todo], deadline, (PROFILE, "cpu", False), "queue")
+    with only_one(), runner.process_pool(jobs) as pool:
+        runner.run_cells(pool, todo, runner.How(deadline=deadline), "queue")
 
 
 @contextmanager

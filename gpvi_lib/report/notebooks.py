@@ -21,9 +21,9 @@ from nbformat import NotebookNode
 from traitlets import default
 
 from gpvi_lib.errors import GPVIError, NotebookError, UnknownName
+from gpvi_lib.lab.profiles import get_profile
+from gpvi_lib.lab.provenance import cores
 from gpvi_lib.paths import build_root, notebooks_root, shown, write_atomically
-from gpvi_lib.profiles import get_profile
-from gpvi_lib.provenance import cores
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 

@@ -26,8 +26,8 @@ from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
 from gpvi_lib.errors import GPVIError
+from gpvi_lib.lab.profiles import get_profile
 from gpvi_lib.paths import figures_root, write_atomically
-from gpvi_lib.profiles import get_profile
 
 METHOD_LABELS: dict[str, str] = {
     "svgd": "SVGD",

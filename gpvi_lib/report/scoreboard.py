@@ -38,12 +38,13 @@ from pathlib import Path
 from statistics import mean, median, quantiles, stdev
 from typing import TYPE_CHECKING, Any
 
-from gpvi_lib import records
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.experiments import EXPERIMENTS, Experiment, Score
-from gpvi_lib.experiments.base import steps_of
+from gpvi_lib.experiments.printed import printed_steps
+from gpvi_lib.lab import records
+from gpvi_lib.lab.experiment import steps_of
+from gpvi_lib.lab.profiles import Profile, get_profile
 from gpvi_lib.paths import results_root, write_atomically
-from gpvi_lib.profiles import Profile, get_profile
 
 if TYPE_CHECKING:
     import pandas
@@ -272,7 +273,7 @@ class Filler:
     @property
     def printed_steps(self) -> int | None:
         """What the paper prints."""
-        return self.score.printed_steps(self.key[1])
+        return printed_steps(self.score, self.key[1])
 
     def steps(self, profile: str) -> int:
         """Of its runs; 0 if they have none."""

@@ -1,6 +1,7 @@
 """What an experiment is: methods, a configuration for each profile, and a function that runs one cell.
 
-A *cell* is one (experiment, method, seed, profile); `gpvi_lib.records` runs cells and keeps their results.
+A *cell* is one run: a method of an experiment with a seed, at a profile. `gpvi_lib.lab.runner` runs cells,
+`gpvi_lib.lab.records` keeps their results.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gpvi_lib.errors import UnknownName
-from gpvi_lib.experiments.printed import PRINTED
+from gpvi_lib.lab.profiles import Profile, get_profile
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,6 @@ class Score:
     methods: tuple[str, ...] | None = None
     profiles: tuple[str, ...] | None = None
     epoch: int = 1
-
-    def printed_steps(self, method: str) -> int | None:
-        """The steps of training (proposals, of a chain) that are printed for a published method; None if none are."""
-        printed = PRINTED.get(self.item)
-        length = None if printed is None else printed.length_of(method)
-        return None if length is None else length * self.epoch
 
 
 def steps_of(config: dict) -> int | None:
@@ -146,6 +141,15 @@ class Experiment:
         if method not in self.methods:
             raise UnknownName.among(f"method of {self.name}", method, self.methods)
 
+    def cell(self, method: str, seed: int, profile: str | Profile) -> Cell:
+        """One run of this experiment.
+
+        Raises:
+            UnknownName: if the method or the profile does not exist.
+        """
+        self.check_method(method)
+        return Cell(self, method, seed, get_profile(profile))
+
     def methods_of(self, score: Score) -> tuple[str, ...]:
         """The methods that fill rows of `score`.
 
@@ -161,3 +165,32 @@ class Experiment:
     def row(self, method: str, score: Score) -> tuple[str, str]:
         """(published method, setting) of the scoreboard row that `method` fills for `score`."""
         return self.rows.get(method, (method, score.setting))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a method of an experiment with a seed, at a profile. Make it with :meth:`Experiment.cell`."""
+
+    experiment: Experiment
+    method: str
+    seed: int
+    profile: Profile
+
+    @property
+    def label(self) -> str:
+        """For progress bars and errors: "toy/svgd seed 0"."""
+        return f"{self.experiment.name}/{self.method} seed {self.seed}"
+
+    @property
+    def file_name(self) -> str:
+        """What its files are called, without an ending."""
+        return f"{self.method}-seed{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are, below the folder of all records or all checkpoints."""
+        return Path(self.profile.name, self.experiment.name)
+
+    def config(self) -> dict:
+        """All that decides the result, except the seed."""
+        return self.experiment.config(self.method, self.profile.name)

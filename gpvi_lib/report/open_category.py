@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
-from gpvi_lib import records, scoreboard
 from gpvi_lib.experiments import Experiment, get_experiment
+from gpvi_lib.lab import records
 from gpvi_lib.metrics import ECE_BINS
-from gpvi_lib.plotting import METHOD_COLOURS, METHOD_LABELS
+from gpvi_lib.report import scoreboard
+from gpvi_lib.report.plotting import METHOD_COLOURS, METHOD_LABELS
 
 MEASURES = {"accuracy_percent": 1, "auroc": 3, "auroc_entropy": 3, "ece": 3}
 """Measure -> digits that a table shows."""
@@ -32,7 +33,7 @@ def longest(name: str, profile: str) -> Experiment:
     """The runs of the published epochs once each has a record, until then the short ones of that name."""
     published = get_experiment(f"{name}-published")
     cells = [(method, seed) for method in published.methods for seed in published.seeds(profile)]
-    complete = all(records.state(published, *cell, profile) == "valid" for cell in cells)
+    complete = all(records.state(published.cell(*cell, profile)) == "valid" for cell in cells)
     return published if complete else get_experiment(name)
 
 
@@ -42,7 +43,7 @@ class Runs:
 
     Attributes:
         experiment: which.
-        board: one row for each record, as :func:`gpvi_lib.records.frame` makes it, and its ``peak_memory_mb``.
+        board: one row for each record, as :func:`gpvi_lib.lab.records.frame` makes it, and its ``peak_memory_mb``.
         arrays: method -> the arrays of its seeds.
         item: the published table beside which ours stand ("gpvi/table3/mnist").
     """
@@ -59,7 +60,7 @@ class Runs:
         arrays: dict[str, list[Arrays]] = {}
         memory = []
         for row in board.itertuples():
-            record = records.load(experiment, row.method, row.seed, profile)
+            record = records.load(experiment.cell(row.method, row.seed, profile))
             memory.append(record.peak_memory_mb)
             arrays.setdefault(row.method, []).append({name: value.numpy() for name, value in record.arrays().items()})
         return cls(experiment, board.assign(peak_memory_mb=memory), arrays, item)
@@ -189,7 +190,7 @@ def memory(runs: Runs) -> str:
 
 def step_cost(problem: str) -> str:
     """The time of a step of GPVI over one of amortised SVGD at ``paper``, beside the paper's factor, as Markdown."""
-    cost = records.frame("overhead", "paper").set_index("method")
+    cost = records.frame(get_experiment("overhead"), "paper").set_index("method")
     paper = as_printed(
         published("gpvi/section4.5/overhead_vs_amortized_svgd")[f"gpvi_{problem}", "extra_time_fraction"]
     )

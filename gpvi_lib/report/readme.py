@@ -7,9 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpvi_lib import paths, records, scoreboard
+from gpvi_lib import paths
 from gpvi_lib.errors import GPVIError
+from gpvi_lib.experiments import get_experiment
+from gpvi_lib.lab import records
 from gpvi_lib.paths import write_atomically
+from gpvi_lib.report import scoreboard
 
 if TYPE_CHECKING:
     import pandas
@@ -117,7 +120,7 @@ def where() -> str:
     lines = ["| In the paper | Here | Figures | Records (runs, time) |", "|---|---|---|---|"]
     for part, page, names in MAP:
         path = f"{page}.ipynb" if page.startswith("notebooks/") else f"{page}.md"
-        found = ", ".join(_took(name, records.frame(name, "paper", missing="skip")) for name in names)
+        found = ", ".join(_took(name, records.frame(get_experiment(name), "paper", missing="skip")) for name in names)
         lines.append(f"| {part} | [{Path(page).stem}]({path}) | {_figures(Path(page).stem)} | {found} |")
     return "\n".join(lines)
 

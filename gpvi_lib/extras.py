@@ -1,0 +1,21 @@
+"""Packages that the method can do without, imported by name where they are used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from gpvi_lib.errors import GPVIError
+
+
+def optional(module: str, extra: str = "paper") -> Any:
+    """Import a module of a package that only the extra ``extra`` of this project brings.
+
+    Raises:
+        GPVIError: if the package is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        package = module.split(".")[0]
+        raise GPVIError(f'{package} is not installed; get it with: pip install -e ".[{extra}]"') from None

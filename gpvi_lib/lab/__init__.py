@@ -1,0 +1,1 @@
+"""What runs experiments and keeps their results: cells, records, sweeps, the queue, and where they ran."""

@@ -1,0 +1,323 @@
+"""Runs cells: one, a sweep of them, here or in other processes, and resumes what was stopped.
+
+Each run checkpoints under the name of its cell and configuration, and its record is written when it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from gpvi_lib import checkpoints, data
+from gpvi_lib.errors import DataMissing, GPVIError, OutOfTime, SweepError
+from gpvi_lib.lab import provenance, status
+from gpvi_lib.lab.experiment import Cell, Experiment, RunContext
+from gpvi_lib.lab.profiles import Profile, get_profile
+from gpvi_lib.lab.records import (
+    Record,
+    canonical_json,
+    checked_metrics,
+    is_recorded,
+    load,
+    packed_arrays,
+    record_path,
+    sha256_of,
+    valid_digest,
+    write,
+)
+from gpvi_lib.paths import build_root
+
+
+@dataclass(frozen=True)
+class How:
+    """How cells run; none of this changes a result.
+
+    Args:
+        device: "cpu", "cuda", ... or "auto".
+        fresh: compute from nothing even if there is a checkpoint.
+        progress: draw a progress bar on stderr.
+        deadline: when a run checkpoints and stops, as `time.time()`; None for no end.
+    """
+
+    device: str = "cpu"
+    fresh: bool = False
+    progress: bool = True
+    deadline: float | None = None
+
+
+def checkpoint_path(cell: Cell) -> Path:
+    """The checkpoint of a cell; named by its configuration too, so that no other one resumes from it."""
+    folder = build_root() / "checkpoints" / cell.folder
+    return folder / f"{cell.file_name}-{sha256_of(cell.config())[:12]}.pt"
+
+
+def status_path(cell: Cell) -> Path:
+    """The file in which a cell that runs in another process keeps what its progress bar shows."""
+    return build_root() / "running" / cell.folder / f"{cell.file_name}.txt"
+
+
+def _discard_checkpoints(checkpoint: Path) -> None:
+    """Removes those of other configurations too, and what processes left that were killed as they wrote one."""
+    cell = checkpoint.stem.rsplit("-", 1)[0]
+    for pattern in (f"{cell}-*", f".{cell}-*.tmp"):
+        for path in checkpoint.parent.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+def _compute(cell: Cell, how: How) -> Record:
+    """Runs one cell and writes its record; resumes from its checkpoint unless it is to be computed from nothing."""
+    checkpoint = checkpoint_path(cell)
+    if how.fresh:
+        _discard_checkpoints(checkpoint)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    context = RunContext(provenance.as_device(how.device), cell.seed, checkpoint, cell.label, how.progress)
+    config = canonical_json(cell.config())
+    commit = provenance.commit()  # now: the repository may move on while a long run computes
+    provenance.reset_peak_memory(context.device)
+    started = time.perf_counter()
+    outcome = cell.experiment.run(json.loads(config), cell.method, context)
+    elapsed = time.perf_counter() - started
+    metrics = checked_metrics(outcome, cell.label)
+    specs, arrays = packed_arrays(outcome, cell.label)
+    record = Record(
+        experiment=cell.experiment.name,
+        method=cell.method,
+        seed=cell.seed,
+        profile=cell.profile.name,
+        config=json.loads(config),
+        config_hash=hashlib.sha256(config.encode()).hexdigest(),
+        metrics=metrics,
+        array_specs=specs,
+        arrays_sha256=None if arrays is None else hashlib.sha256(arrays).hexdigest(),
+        digest="",
+        path=record_path(cell),
+        commit=commit,
+        **_measured(context.device, elapsed if outcome.seconds is None else outcome.seconds),
+    )
+    record = write(record, arrays)
+    _discard_checkpoints(checkpoint)
+    return record
+
+
+def _measured(device: torch.device, seconds: float) -> dict:
+    return {
+        "seconds": round(seconds, 3),
+        "peak_memory_mb": round(provenance.peak_memory_mb(device), 1),
+        "device": provenance.device_name(device),
+        "versions": provenance.versions(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _compute_once(cell: Cell, before: str | None, how: How) -> bool:
+    """A sweep's cell, unless its record was written since the sweep began: a cluster may ask twice for a lost answer.
+
+    Returns whether the cell is done; it is not if the deadline came first. (No error: submitit would wrap it.)
+    """
+    if valid_digest(cell) not in (None, before):
+        return True
+    try:
+        with checkpoints.deadline(how.deadline):
+            checkpoints.stop_if_over(cell.label)
+            _compute(cell, how)
+    except OutOfTime:
+        return False
+    return True
+
+
+def _compute_elsewhere(cell: Cell, before: str | None, how: How) -> bool:
+    """:func:`_compute_once` in another process, which keeps what its progress bar shows in a file."""
+    with status.told(status_path(cell)):
+        return _compute_once(cell, before, how)
+
+
+def run_or_load(
+    cell: Cell, device: str = "cpu", fresh: bool = False, progress: bool = True, dirty: bool = False
+) -> Record:
+    """The record of one cell: loaded if the profile reuses records and it is valid, else computed.
+
+    Args:
+        device: "cpu", "cuda", ... or "auto"; does not make a record stale.
+        fresh: compute from nothing even if there is a valid record or a checkpoint.
+        progress: draw a progress bar on stderr while computing.
+        dirty: at `paper`, compute even if the package differs from its commit.
+
+    Raises:
+        RecordDamaged: if its record is damaged; that may be the only copy, so it is not overwritten.
+        GPVIError: if the package differs from its commit, at `paper` without `dirty`.
+        RecordError: if the run returns a metric that is not finite, or too large arrays.
+    """
+    fresh = fresh or not cell.profile.reuse
+    if not fresh and is_recorded(cell):
+        return load(cell)
+    require_clean(cell.profile, dirty)
+    return _compute(cell, How(str(device), fresh, progress))
+
+
+def require_clean(profile: Profile, dirty: bool) -> None:
+    """Records that are kept, those of `paper`, come from a commit: raises `GPVIError` if not, unless `dirty`."""
+    if profile.reuse and not dirty:
+        provenance.require_clean()
+
+
+def sweep(
+    experiment: Experiment,
+    profile: str | Profile,
+    methods: Iterable[str] | None = None,
+    seeds: Iterable[int] | None = None,
+    device: str = "cpu",
+    fresh: bool = False,
+    executor: Executor | None = None,
+    jobs: int = 1,
+    progress: bool = True,
+    budget: float | None = None,
+    dirty: bool = False,
+) -> list[Record]:
+    """The records of all cells methods x seeds, in that order; valid ones are loaded, the others computed.
+
+    Args:
+        methods, seeds: default to all methods and to the profile's seeds.
+        executor: anything with `submit(function, *arguments)` whose answer has `result()`: a pool, Dask's
+            `client.get_executor()`, Slurm through submitit. Workers write the records themselves, so they
+            need the same file system and the same `$GPVI_RESULTS`.
+        jobs: without an executor, the number of processes; more than one share the cores.
+        progress: draw a bar over the cells on stderr; silent if nothing has to be computed.
+        budget: seconds after which running cells checkpoint and stop and no other starts. With one, valid records
+            and checkpoints are reused at every profile, so that the next call goes on.
+        dirty: at `paper`, compute even if the package differs from its commit.
+
+    Raises:
+        UnknownName, RecordDamaged, DataMissing: before anything is computed.
+        GPVIError: likewise, if the package differs from its commit, at `paper` without `dirty`.
+        OutOfTime: if the budget ended before the cells did.
+        SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
+    """
+    profile = get_profile(profile)
+    methods = experiment.methods if methods is None else tuple(methods)
+    seeds = experiment.seeds(profile.name) if seeds is None else tuple(seeds)
+    provenance.as_device(device)
+    cells = [experiment.cell(method, seed, profile) for method in methods for seed in seeds]
+    fresh = fresh or not (profile.reuse or budget is not None)
+    todo = [cell for cell in cells if fresh or not is_recorded(cell)]
+    if todo:
+        require_clean(profile, dirty)
+        require_data(experiment, profile.name)
+    deadline = None if budget is None else time.time() + budget
+    with _executor(executor, min(jobs, len(todo)), experiment.all_cores) as pool:
+        run_cells(pool, todo, How(str(device), fresh, progress, deadline), experiment.name)
+    return [load(cell) for cell in cells]
+
+
+def require_data(experiment: Experiment, profile: str) -> None:
+    """Raises `DataMissing`, with the remedy, if a data set of this experiment is not here."""
+    missing = data.missing(experiment.data_sets(profile))
+    if missing:
+        raise DataMissing(f"{experiment.name} needs data that are not here: {data.how_to_get(missing)}")
+
+
+def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str) -> None:
+    """Runs cells of any experiments, begun in this order, in the pool or one by one here.
+
+    Args:
+        label: what they are together, for the progress bar and for errors.
+
+    Raises:
+        OutOfTime: if the deadline came before the cells were done.
+        SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
+    """
+    running = [status_path(cell) for cell in cells]
+    for path in running:
+        path.unlink(missing_ok=True)  # of a process that was killed
+    elsewhere = replace(how, progress=True)  # a file keeps what the bar shows
+    calls: list[Callable[[], bool]] = []
+    for cell in cells:
+        before = valid_digest(cell)
+        calls.append(
+            partial(_compute_once, cell, before, how)
+            if pool is None
+            else pool.submit(_compute_elsewhere, cell, before, elsewhere).result
+        )
+    failed, stopped = [], 0
+    bar = tqdm(total=len(cells), desc=label, unit="run", smoothing=0, disable=not (how.progress and cells))
+    with bar, status.lines(running if how.progress and pool is not None else [], sys.stderr):
+        for cell, call in zip(cells, calls, strict=True):
+            try:
+                stopped += not call()
+            except Exception as error:  # whatever ends one cell must not end the others
+                failed.append(_failure(cell, error, label))
+            bar.update()
+    if failed:
+        raise SweepError(f"{len(failed)} of {len(cells)} runs of {label} failed: {'; '.join(failed)}")
+    if stopped:
+        raise OutOfTime(f"{label}: time is up with {stopped} of {len(cells)} runs to do; run it again to go on")
+
+
+def _failure(cell: Cell, error: Exception, label: str) -> str:
+    """What one cell died of, in a line; of a bug the log keeps the traceback, which would be lost otherwise."""
+    of = "" if cell.experiment.name == label else f"{cell.experiment.name} "
+    if isinstance(error, GPVIError):
+        return f"{of}{cell.method} seed {cell.seed}: {error}"
+    named = (cell.method, cell.seed, cell.experiment.name)
+    logging.getLogger(__name__).error("%s seed %d of %s", *named, exc_info=error)
+    return f"{of}{cell.method} seed {cell.seed}: {type(error).__name__}: {error}"
+
+
+@contextmanager
+def _executor(given: Executor | None, jobs: int, all_cores: bool) -> Iterator[Executor | None]:
+    """The given executor; else a pool of `jobs` processes, or None for one job.
+
+    A process of ours has one thread, or with `all_cores` its share of the cores: on small matrices threads cost more
+    than they save, and far more where others use the machine.
+    """
+    threads = max(1, provenance.cores() // max(1, jobs)) if all_cores else 1
+    if given is not None:
+        yield given
+    elif jobs > 1:
+        with process_pool(jobs, threads) as pool:
+            yield pool
+    else:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            yield None
+        finally:
+            torch.set_num_threads(before)
+
+
+@contextmanager
+def process_pool(jobs: int, threads: int = 1) -> Iterator[Executor]:
+    """So many processes of so many threads each, which end with this one, however it ends."""
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it has ended, however that was: nobody waits for its work."""
+    parent = parent_process()
+    assert parent is not None, "only in a process that multiprocessing started"
+    parent.join()
+    os._exit(1)

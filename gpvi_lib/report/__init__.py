@@ -1,0 +1,1 @@
+"""What shows results: figures, tables, the scoreboard, the notebooks, README."""

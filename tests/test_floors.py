@@ -1,0 +1,107 @@
+"""The floors of the library: imports go downwards only, and the method runs without what the floors above it need."""
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+LINT = "import sys; from importlinter.cli import lint_imports as lint; sys.exit(lint(no_cache=True, no_logo=True))"
+
+
+def lint(root: Path) -> subprocess.CompletedProcess:
+    """The contracts of pyproject.toml, held against the package in ``root``."""
+    return subprocess.run([sys.executable, "-c", LINT], cwd=root, capture_output=True, text=True)
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A copy of the package and of its contracts."""
+    shutil.copytree(ROOT / "gpvi_lib", tmp_path / "gpvi_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "contract"),
+    [
+        ("kernels.py", "from gpvi_lib.report import plotting", "each imports downwards only BROKEN"),
+        ("lab/records.py", "from gpvi_lib.experiments import EXPERIMENTS", "each imports downwards only BROKEN"),
+        ("kernels.py", "from gpvi_lib import directions", "no circles BROKEN"),
+        ("kernels.py", "import pandas", "the method needs nothing but"),
+        ("a_new_room.py", "import torch", "a_new_room"),
+    ],
+)
+def test_an_arrow_that_goes_up_is_found(file, line, contract, copied):
+    path = copied / "gpvi_lib" / file
+    path.write_text((path.read_text() if path.exists() else "") + f"\n{line}\n")
+    done = lint(copied)
+    assert done.returncode != 0 and contract in re.sub(r"\s+", " ", done.stdout + done.stderr)
+
+
+def needed(names: list[str]) -> set[str]:
+    """The distributions that these need, themselves included, without extras."""
+    found: set[str] = set()
+    queue = [canonicalize_name(name) for name in names]
+    while queue:
+        name = queue.pop()
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            lines = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:  # for another platform
+            continue
+        requirements = [Requirement(line) for line in lines]
+        queue += [
+            canonicalize_name(one.name)
+            for one in requirements
+            if one.marker is None or one.marker.evaluate({"extra": ""})
+        ]
+    return found
+
+
+REFUSING = """
+import sys
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        return None if name.split(".")[0] in REFUSED else self.finder.find_spec(name, path, target)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+"""
+
+
+def test_the_first_example_runs_where_nothing_but_the_core_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    core = [Requirement(line).name for line in project["dependencies"]]
+    assert {"torch", "tqdm"} <= set(core) and "pandas" not in core
+    allowed = needed(core)
+    providers = importlib.metadata.packages_distributions()
+    refused = sorted(
+        module
+        for module, owners in providers.items()
+        if module != "gpvi_lib" and allowed.isdisjoint(canonicalize_name(owner) for owner in owners)
+    )
+    assert {"pandas", "matplotlib", "sklearn", "typer", "IPython", "pyro"} <= set(refused)
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    short, count = re.subn(r"steps=[\d_]+", "steps=20", example)
+    assert count == 1
+    flow = (
+        "from gpvi_lib import Flow, GPVIError\n"
+        "try:\n    Flow(2, rng=rng)\n"
+        "except GPVIError as error:\n    assert 'pyro is not installed' in str(error) and '[paper]' in str(error)\n"
+        "else:\n    raise AssertionError('a flow without Pyro')\n"
+    )
+    script = f"REFUSED = {set(refused)!r}\n{REFUSING}\n{short}\nassert samples.shape == (1_000, 20)\n{flow}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
