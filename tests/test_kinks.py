@@ -18,6 +18,7 @@ from gpvi_lib.fit import fit
 from gpvi_lib.flows import Flow
 from gpvi_lib.inverse import BlockInverse
 from gpvi_lib.kernels import RBF
+from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.metrics import binned_divergence
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, NegativeELBO, OrientedELBO, ParVI
@@ -25,6 +26,7 @@ from gpvi_lib.samplers import Generator, MeanField, Particles, mlp_from_rng
 from gpvi_lib.targets import ClassificationPosterior, Gaussian
 from gpvi_lib.targets.base import log_prob, score
 from gpvi_lib.targets.energy import PlaneGrid
+from gpvi_lib.wild import PathELBO
 
 F64 = torch.float64
 SMOOTH = sorted(name for name, activation in ACTIVATIONS.items() if activation.smooth)
@@ -121,6 +123,17 @@ def test_the_kernel_stein_discrepancy_differentiates_the_score():
         step = LONG if activation == "relu" else SHORT
         worst[activation] = max(z_scores(loss, sampler.named_parameters(), step).values())
     assert worst["tanh"] < 1 and worst["relu"] > 5, worst
+
+
+def test_a_langevin_network_differentiates_the_score_as_well():
+    """The second layer's score moves with the first layer's step, also where the score jumps."""
+    found = {}
+    for activation in ("relu", "tanh"):
+        target, start = relu_posterior(activation), MeanField(torch.tensor([-0.2], dtype=F64), 0.7)
+        network = LangevinNetwork(start, target, 2, step_size=0.3, dtype=F64)
+        loss = objective_loss(PathELBO(2 * POINTS), network, target)
+        found[activation] = z_scores(loss, [("log η", network.rho)], step=0.1)["log η"]
+    assert found["tanh"] < 5 and found["relu"] > 5, found
 
 
 def critic_loss(activation):
