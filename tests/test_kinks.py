@@ -7,11 +7,13 @@ difference of the two has a standard error. Smooth losses take a short step, whe
 with kinks take a longer one.
 """
 
+import copy
+
 import pytest
 import torch
 
 from gpvi_lib.activations import ACTIVATIONS
-from gpvi_lib.directions import SteinCritic
+from gpvi_lib.directions import SVGD, SteinCritic
 from gpvi_lib.errors import KinkWarning
 from gpvi_lib.experiments.activations import Ring
 from gpvi_lib.fit import fit
@@ -21,7 +23,7 @@ from gpvi_lib.kernels import RBF
 from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.metrics import binned_divergence
 from gpvi_lib.networks import FlatModule, mlp
-from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, NegativeELBO, OrientedELBO, ParVI
+from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, NegativeELBO, OrientedELBO, ParVI, surrogate
 from gpvi_lib.samplers import Generator, MeanField, Particles, mlp_from_rng
 from gpvi_lib.targets import ClassificationPosterior, Gaussian
 from gpvi_lib.targets.base import log_prob, score
@@ -123,6 +125,48 @@ def test_the_kernel_stein_discrepancy_differentiates_the_score():
         step = LONG if activation == "relu" else SHORT
         worst[activation] = max(z_scores(loss, sampler.named_parameters(), step).values())
     assert worst["tanh"] < 1 and worst["relu"] > 5, worst
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_values_of_a_generator_do_no_harm_where_the_score_is_smooth(activation):
+    """The kernel Stein discrepancy needs f(z) and the derivative of the score, not of f."""
+    generator = generator_with(activation)
+    objective = KernelSteinDiscrepancy(RBF(2.0), num_samples=150)
+    step = LONG if activation == "relu" else SHORT
+    found = z_scores(objective_loss(objective, generator, Banana()), generator.named_parameters(), step)
+    assert max(found.values()) < 5, found
+
+
+def pulled_back(generator, kind, samples=50):
+    """The surrogate ``mean f_θ(z) · φ(z)`` as a function of the batch, with φ from the weights as they are now."""
+    target, kernel = Banana(), RBF(2.0)
+    objective = GPVI(samples, kernel=kernel) if kind == "gpvi" else ParVI(SVGD(kernel), samples, independent=True)
+    fixed = copy.deepcopy(generator).requires_grad_(False)
+
+    def loss(batch, points=1_000):
+        rng = torch.Generator().manual_seed(batch)
+        if kind == "gpvi":
+            source, query = fixed.noise(samples, rng), fixed.noise(points, rng)
+            phi, _ = objective.functional_gradient(fixed, target, source, query, None, rng)
+        else:
+            source, query = fixed.noise(samples + points, rng).split((samples, points))
+            x = fixed(source)
+            phi, _ = SVGD(kernel)(x, score(target, x), query=fixed(query))
+        return surrogate(generator(query), phi)
+
+    return loss, objective_loss(objective, generator, target)
+
+
+@pytest.mark.parametrize("kind", ["gpvi", "svgd"])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_a_pulled_back_direction_needs_values_alone(activation, kind):
+    generator = generator_with(activation)
+    loss, objective = pulled_back(generator, kind)
+    parameters = list(generator.parameters())
+    gradients = (torch.autograd.grad(found, parameters) for found in (objective(0), loss(0, points=50)))
+    torch.testing.assert_close(*gradients)
+    found = z_scores(loss, generator.named_parameters(), LONG if activation == "relu" else SHORT)
+    assert max(found.values()) < 5, found
 
 
 def test_a_langevin_network_differentiates_the_score_as_well():
