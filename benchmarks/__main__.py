@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import median
+from timeit import default_timer
 from typing import Annotated
 
 import pandas
@@ -17,6 +19,7 @@ import typer
 from tqdm import tqdm
 
 from gpvi_lib import paths
+from gpvi_lib.activations import ACTIVATIONS
 from gpvi_lib.lab import provenance
 from gpvi_lib.lab.timing import interleaved, ratios
 
@@ -29,11 +32,25 @@ SCORE = "score"
 TOGETHER_BYTES = 12e9
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """How calls are timed beside each other: ``repeats`` rounds in which all take turns, by elapsed or CPU time."""
+
+    threads: int
+    repeats: int
+    cpu_time: bool = False
+
+    def __call__(self, calls: dict[str, Callable], seconds: float = 0.1, **more) -> dict[str, list[float]]:
+        """Seconds per call of each, as :func:`gpvi_lib.lab.timing.interleaved` has them."""
+        clock = time.process_time if self.cpu_time else default_timer
+        return interleaved(calls, repeats=self.repeats, seconds=seconds, threads=self.threads, clock=clock, **more)
+
+
 def _advances(methods: list[str], size: cases.Size, device: torch.device) -> dict[str, Callable]:
     return {method: cases.training(method, size, device).advance for method in methods}
 
 
-def steps(device: torch.device, threads: int, repeats: int, sizes: list[cases.Size]) -> list[dict]:
+def steps(device: torch.device, timed: Rounds, sizes: list[cases.Size]) -> list[dict]:
     """ms per step, ratio to amortised SVGD and peak memory of every method at every size."""
     rows = []
     for size in tqdm(sizes, desc="steps", unit="size"):
@@ -42,7 +59,7 @@ def steps(device: torch.device, threads: int, repeats: int, sizes: list[cases.Si
         found: dict[str, dict] = {}
         for group in _groups(methods, size, dim):
             calls = _advances(group, size, device) | {SCORE: cases.score_alone(size, device)}
-            times = interleaved(calls, repeats=repeats, seconds=0.2, threads=threads)
+            times = timed(calls, seconds=0.2)
             ratio = ratios(times, BASELINE)
             del calls  # before the next group's generators are made
             found = {m: {"ms": 1e3 * median(times[m]), "ratio": ratio[m]} for m in times} | found
@@ -87,8 +104,7 @@ def _small_sizes() -> dict[str, list[tuple[float, cases.Size]]]:
 
 def growth(
     device: torch.device,
-    threads: int,
-    repeats: int,
+    timed: Rounds,
     grown: dict[str, list[tuple[float, cases.Size]]],
     methods: tuple[str, ...],
 ) -> list[dict]:
@@ -100,7 +116,7 @@ def growth(
         values = [float(size.target(device).dim) if name == "d" else value for value, size in sizes]
         for _, size in sizes:
             calls = _advances(list(methods), size, device)
-            times = interleaved(calls, repeats=repeats, seconds=0.1, threads=threads, too_slow=None)
+            times = timed(calls, too_slow=None)
             found = ratios(times, BASELINE)
             for method in methods:
                 ms[method].append(1e3 * median(times[method]))
@@ -115,12 +131,26 @@ def growth(
     return rows
 
 
-def ways(threads: int, repeats: int) -> list[dict]:
+def activations(device: torch.device, timed: Rounds, sizes: list[cases.Size]) -> list[dict]:
+    """ms of a step on the exact density with each activation, and its ratio to ReLU's."""
+    rows = []
+    for size in sizes:
+        calls = {name: cases.training("gpvi_exact_density", size, device, name).advance for name in sorted(ACTIVATIONS)}
+        times = timed(calls, seconds=0.2, too_slow=None)
+        ratio = ratios(times, "relu")
+        rows += [
+            {"size": size.name, "activation": name, "ms": 1e3 * median(times[name]), "ratio": ratio[name]}
+            for name in calls
+        ]
+    return rows
+
+
+def ways(timed: Rounds) -> list[dict]:
     """ms of the first block of the exact inverse by pairs and by sources, and which of them counting chooses."""
     rows = []
     for name, shape in inverses.SHAPES.items():
         chosen, calls = inverses.calls(*shape)
-        times = interleaved(calls, repeats=repeats, seconds=0.1, threads=threads)
+        times = timed(calls)
         rows.append({"shape": name, "chosen": chosen} | {way: 1e3 * median(times[way]) for way in calls})
     return rows
 
@@ -143,7 +173,7 @@ def floors(measured: list[dict], device: torch.device, threads: int, sizes: list
     return {"bandwidth_gb_per_s": bandwidth / 1e9, "matrix_gflop_per_s": rate / 1e9, "rows": rows}
 
 
-def against_peers(threads: int, repeats: int) -> list[dict]:
+def against_peers(timed: Rounds) -> list[dict]:
     """ms per step of SVGD and per proposal of HMC, 100 particles or chains; empty without the peers."""
     if peers.missing():
         print(f"peers left out: {', '.join(peers.missing())} not installed (pip install -e .[bench])")
@@ -152,7 +182,7 @@ def against_peers(threads: int, repeats: int) -> list[dict]:
     rows = []
     for kind, libraries in peers.WORK.items():
         calls = {name: build(inputs, labels) for name, build in libraries.items()}
-        times = interleaved(calls, repeats=repeats, seconds=0.2, threads=threads)
+        times = timed(calls, seconds=0.2)
         ratio = ratios(times, "gpvi_lib")
         for name, seconds in times.items():
             rows.append(
@@ -161,15 +191,15 @@ def against_peers(threads: int, repeats: int) -> list[dict]:
     return rows
 
 
-def output_layer(threads: int, repeats: int) -> list[dict]:
+def output_layer(timed: Rounds) -> list[dict]:
     """ms of each product of a wide output layer on the CPU."""
-    times = interleaved(products.calls(), repeats=repeats, seconds=0.1, threads=threads)
+    times = timed(products.calls())
     return [{"product": name, "ms": 1e3 * median(seconds)} for name, seconds in times.items()]
 
 
-def networks(threads: int, repeats: int) -> list[dict]:
+def networks(timed: Rounds) -> list[dict]:
     """ms of ten convolutional networks on fifty images, in one batched call and one by one."""
-    times = interleaved(convolutions.calls(), repeats=repeats, seconds=0.1, threads=threads)
+    times = timed(convolutions.calls())
     return [{"networks": name, "ms": 1e3 * median(seconds)} for name, seconds in times.items()]
 
 
@@ -192,11 +222,17 @@ def main(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")] = None,
     repeats: Annotated[int, typer.Option(min=3, help="Rounds in which all methods take turns.")] = 7,
     size: Annotated[list[str] | None, typer.Option(help="Only these sizes; may be given again.")] = None,
+    cpu_time: Annotated[
+        bool, typer.Option("--cpu-time", help="CPU time of one thread instead of elapsed time, on a busy machine.")
+    ] = False,
     only_steps: Annotated[bool, typer.Option("--only-steps", help="Leave out growth and peers.")] = False,
 ) -> None:
     """Time every method at every size; write the result as JSON and as tables, and print them."""
     torch_device, threads = provenance.as_device(device), threads or provenance.cores()
+    if cpu_time and (torch_device.type != "cpu" or threads != 1):
+        raise typer.BadParameter("--cpu-time is the time of one thread of a CPU: add --threads 1 and no GPU")
     torch.set_num_threads(threads)
+    timed = Rounds(threads, repeats, cpu_time)
     sizes = [s for s in cases.SIZES if not size or s.name in size]
     result = {
         "device": provenance.device_name(torch_device),
@@ -205,17 +241,19 @@ def main(
         "commit": provenance.commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "repeats": repeats,
-        "steps": steps(torch_device, threads, repeats, sizes),
+        "clock": "CPU time" if cpu_time else "elapsed time",
+        "steps": steps(torch_device, timed, sizes),
     }
     result["floor"] = floors(result["steps"], torch_device, threads, sizes)
     if not only_steps:
         on_cpu = torch_device.type == "cpu"
-        result["growth"] = growth(torch_device, threads, repeats, _grown_sizes(), GROWN)
-        result["growth"] += growth(torch_device, threads, repeats, _small_sizes(), SMALL_GROWN)
-        result["inverses"] = ways(threads, repeats) if on_cpu else []
-        result["products"] = output_layer(threads, repeats) if on_cpu else []
-        result["networks"] = networks(threads, repeats) if on_cpu else []
-        result["peers"] = against_peers(threads, repeats) if on_cpu else []
+        result["growth"] = growth(torch_device, timed, _grown_sizes(), GROWN)
+        result["growth"] += growth(torch_device, timed, _small_sizes(), SMALL_GROWN)
+        result["activations"] = activations(torch_device, timed, [cases.SIZES[i] for i in (1, 2, 5)])
+        result["inverses"] = ways(timed) if on_cpu else []
+        result["products"] = output_layer(timed) if on_cpu else []
+        result["networks"] = networks(timed) if on_cpu else []
+        result["peers"] = against_peers(timed) if on_cpu else []
     name = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
     path = paths.results_root() / "bench" / f"{name}.json"
     paths.write_atomically(path, (json.dumps(result, indent=1) + "\n").encode())
@@ -229,7 +267,8 @@ def report(result: dict) -> str:
     bound = result["floor"]
     parts = [
         f"# {result['device']}",
-        f"Medians of {result['repeats']} rounds in which all take turns, {result['date'][:10]}, float32.",
+        f"Medians of {result['repeats']} rounds in which all take turns, "
+        f"{result['clock']}, {result['date'][:10]}, float32.",
         "## Steps\n\nms: milliseconds a step; ratio: to a step of amortised SVGD with independent batches, in the same "
         "rounds; memory in MB; – is infeasible or too slow.",
         _table(result["steps"], ["size", "dim", "method", "ms", "ratio", "memory_mb"]),
@@ -242,6 +281,11 @@ def report(result: dict) -> str:
         parts += [
             "## Growth\n\nms a step and its ratio to amortised SVGD's, at each value; the exponent: of the last three.",
             _table(result["growth"], ["grows", "method", "values", "ms", "ratio", "exponent"]),
+        ]
+    if result.get("activations"):
+        parts += [
+            "## Activations\n\nms a step on the exact density; ratio: to a step with ReLU, in the same rounds.",
+            _table(result["activations"], ["size", "activation", "ms", "ratio"]),
         ]
     if result.get("inverses"):
         parts += [

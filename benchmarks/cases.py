@@ -118,18 +118,19 @@ def generator_weights(size: Size, dim: int) -> tuple[int, int]:
     return sum((i + 1) * o for i, o in pairwise(widths)), (widths[-2] + 1) * dim
 
 
-def sampler(method: str, size: Size, dim: int, rng: torch.Generator) -> Sampler:
+def sampler(method: str, size: Size, dim: int, rng: torch.Generator, activation: str = "relu") -> Sampler:
     """Free particles, or the generator of this size with λ = 0.1."""
     if method in PARTICLES:
         return Particles(0.1 * standard_normal((size.samples, dim), rng, torch.empty(0, device=rng.device)))
-    return Generator(dim, size.noise_dim, size.hidden, noise_scale=0.1, activation="relu", rng=rng, device=rng.device)
+    settings = {"noise_scale": 0.1, "activation": activation, "rng": rng, "device": rng.device}
+    return Generator(dim, size.noise_dim, size.hidden, **settings)
 
 
-def training(method: str, size: Size, device: torch.device) -> Training:
+def training(method: str, size: Size, device: torch.device, activation: str = "relu") -> Training:
     """Everything that one step of `method` needs."""
     rng = torch.Generator(device).manual_seed(1)
     target = size.target(device)
-    chosen = sampler(method, size, target.dim, rng)
+    chosen = sampler(method, size, target.dim, rng, activation)
     return Training(chosen, target, OBJECTIVES[method](size), rng=rng, lr=1e-5, batch_size=size.batch)
 
 

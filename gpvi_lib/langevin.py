@@ -44,6 +44,7 @@ class LangevinNetwork(Sampler):
 
     The gradient of a loss in log η, with ``a`` its gradient in a layer's output, is ``Σ a ⊙ (η ⊙ s + √(η/2) ⊙ ξ)``,
     and ``a + H (η ⊙ a)`` goes on to the layer before: ``H = ∇^2 log p`` is needed, only times a vector.
+    A target whose score jumps, such as the posterior of a ReLU network, biases this gradient (notebook 02).
 
     Args:
         start: q_0, a sampler on R^d such as :class:`MeanField`; a copy of it is kept and held fixed.

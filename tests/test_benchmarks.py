@@ -4,10 +4,12 @@ import json
 
 import pytest
 import torch
+import typer
 
 from benchmarks import cases, convolutions, floor, inverses, peers, products, timing
-from benchmarks.__main__ import _groups, _grown_sizes, _shown, _small_sizes, main, report
+from benchmarks.__main__ import Rounds, _groups, _grown_sizes, _shown, _small_sizes, activations, main, report
 from gpvi_lib import paths
+from gpvi_lib.activations import ACTIVATIONS
 
 
 def test_every_method_takes_a_step_on_the_smallest_problem():
@@ -109,7 +111,7 @@ def test_our_side_of_the_peers_samples_the_right_posterior():
 def test_the_command_writes_what_it_prints(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("GPVI_RESULTS", str(tmp_path))
     monkeypatch.setattr(timing, "peak_memory", lambda *arguments: 1.0)
-    main(device="cpu", threads=1, repeats=3, size=["linear regression"], only_steps=True)
+    main(device="cpu", threads=1, repeats=3, size=["linear regression"], cpu_time=True, only_steps=True)
     (path,) = (tmp_path / "bench").glob("*.json")
     result = json.loads(path.read_text())
     assert {row["method"] for row in result["steps"]} == {*cases.OBJECTIVES, "score"}
@@ -117,6 +119,18 @@ def test_the_command_writes_what_it_prints(monkeypatch, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "GPVI, block" in out and paths.shown(path) in out
     assert path.with_suffix(".md").read_text() == report(result) and report(result) in out
+    assert "CPU time" in report(result)
+
+
+def test_cpu_time_is_that_of_one_thread():
+    with pytest.raises(typer.BadParameter, match="--threads 1"):
+        main(device="cpu", threads=2, cpu_time=True)
+
+
+def test_each_activation_is_timed_against_relu():
+    rows = activations(torch.device("cpu"), Rounds(threads=1, repeats=3), [cases.SIZES[1]])
+    assert {row["activation"] for row in rows} == set(ACTIVATIONS)
+    assert all((row["ratio"] == 1) is (row["activation"] == "relu") for row in rows)
 
 
 def test_numbers_are_shown_in_three_digits():

@@ -7,24 +7,28 @@ difference of the two has a standard error. Smooth losses take a short step, whe
 with kinks take a longer one.
 """
 
+import copy
+
 import pytest
 import torch
 
 from gpvi_lib.activations import ACTIVATIONS
-from gpvi_lib.directions import SteinCritic
+from gpvi_lib.directions import SVGD, SteinCritic
 from gpvi_lib.errors import KinkWarning
 from gpvi_lib.experiments.activations import Ring
 from gpvi_lib.fit import fit
 from gpvi_lib.flows import Flow
 from gpvi_lib.inverse import BlockInverse
 from gpvi_lib.kernels import RBF
+from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.metrics import binned_divergence
 from gpvi_lib.networks import FlatModule, mlp
-from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, NegativeELBO, OrientedELBO, ParVI
+from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, NegativeELBO, OrientedELBO, ParVI, surrogate
 from gpvi_lib.samplers import Generator, MeanField, Particles, mlp_from_rng
 from gpvi_lib.targets import ClassificationPosterior, Gaussian
 from gpvi_lib.targets.base import log_prob, score
 from gpvi_lib.targets.energy import PlaneGrid
+from gpvi_lib.wild import PathELBO
 
 F64 = torch.float64
 SMOOTH = sorted(name for name, activation in ACTIVATIONS.items() if activation.smooth)
@@ -121,6 +125,59 @@ def test_the_kernel_stein_discrepancy_differentiates_the_score():
         step = LONG if activation == "relu" else SHORT
         worst[activation] = max(z_scores(loss, sampler.named_parameters(), step).values())
     assert worst["tanh"] < 1 and worst["relu"] > 5, worst
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_values_of_a_generator_do_no_harm_where_the_score_is_smooth(activation):
+    """The kernel Stein discrepancy needs f(z) and the derivative of the score, not of f."""
+    generator = generator_with(activation)
+    objective = KernelSteinDiscrepancy(RBF(2.0), num_samples=150)
+    step = LONG if activation == "relu" else SHORT
+    found = z_scores(objective_loss(objective, generator, Banana()), generator.named_parameters(), step)
+    assert max(found.values()) < 5, found
+
+
+def pulled_back(generator, kind, samples=50):
+    """The surrogate ``mean f_θ(z) · φ(z)`` as a function of the batch, with φ from the weights as they are now."""
+    target, kernel = Banana(), RBF(2.0)
+    objective = GPVI(samples, kernel=kernel) if kind == "gpvi" else ParVI(SVGD(kernel), samples, independent=True)
+    fixed = copy.deepcopy(generator).requires_grad_(False)
+
+    def loss(batch, points=1_000):
+        rng = torch.Generator().manual_seed(batch)
+        if kind == "gpvi":
+            source, query = fixed.noise(samples, rng), fixed.noise(points, rng)
+            phi, _ = objective.functional_gradient(fixed, target, source, query, None, rng)
+        else:
+            source, query = fixed.noise(samples + points, rng).split((samples, points))
+            x = fixed(source)
+            phi, _ = SVGD(kernel)(x, score(target, x), query=fixed(query))
+        return surrogate(generator(query), phi)
+
+    return loss, objective_loss(objective, generator, target)
+
+
+@pytest.mark.parametrize("kind", ["gpvi", "svgd"])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_a_pulled_back_direction_needs_values_alone(activation, kind):
+    generator = generator_with(activation)
+    loss, objective = pulled_back(generator, kind)
+    parameters = list(generator.parameters())
+    gradients = (torch.autograd.grad(found, parameters) for found in (objective(0), loss(0, points=50)))
+    torch.testing.assert_close(*gradients)
+    found = z_scores(loss, generator.named_parameters(), LONG if activation == "relu" else SHORT)
+    assert max(found.values()) < 5, found
+
+
+def test_a_langevin_network_differentiates_the_score_as_well():
+    """The second layer's score moves with the first layer's step, also where the score jumps."""
+    found = {}
+    for activation in ("relu", "tanh"):
+        target, start = relu_posterior(activation), MeanField(torch.tensor([-0.2], dtype=F64), 0.7)
+        network = LangevinNetwork(start, target, 2, step_size=0.3, dtype=F64)
+        loss = objective_loss(PathELBO(2 * POINTS), network, target)
+        found[activation] = z_scores(loss, [("log η", network.rho)], step=0.1)["log η"]
+    assert found["tanh"] < 5 and found["relu"] > 5, found
 
 
 def critic_loss(activation):

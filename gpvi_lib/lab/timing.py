@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
+from timeit import default_timer
 
 Seconds = float
 TOO_SLOW: Seconds = 6.0
@@ -17,6 +18,7 @@ def interleaved(
     seconds: Seconds,
     threads: int,
     too_slow: Seconds | None = TOO_SLOW,
+    clock: Callable[[], Seconds] = default_timer,
 ) -> dict[str, list[Seconds]]:
     """Seconds per call of each, ``repeats`` times, taking turns.
 
@@ -24,11 +26,13 @@ def interleaved(
         seconds: what one repeat of one call should take at least; fast calls are made many times.
         threads: of torch's operations.
         too_slow: a call whose first run takes longer is left out; None keeps all.
+        clock: elapsed time unless given; on a busy machine ``time.process_time``, for calls on one thread.
     """
     from torch.utils.benchmark import Timer  # here, because its import logs a warning where there is no GPU
 
     timers = {
-        name: Timer("call()", globals={"call": call}, num_threads=threads, label=name) for name, call in calls.items()
+        name: Timer("call()", globals={"call": call}, timer=clock, num_threads=threads, label=name)
+        for name, call in calls.items()
     }
     first = {name: timer.timeit(1).mean for name, timer in timers.items()}  # warm-up: allocations, lazy networks
     timers = {name: timer for name, timer in timers.items() if too_slow is None or first[name] <= too_slow}
