@@ -472,6 +472,32 @@ def sweep(
     return [load(experiment, method, seed, profile) for method, seed in cells]
 
 
+def by_method(
+    experiment: Experiment | str, profile: str | Profile, device: str = "cpu", fresh: bool = False
+) -> dict[str, list[Record]]:
+    """Records by method, for a notebook: at `paper` those that there are, at smaller profiles all, computed anew.
+
+    Args:
+        fresh: compute all from nothing at `paper` too.
+
+    Raises:
+        RecordDamaged, RecordStale: as `load`.
+    """
+    experiment, profile = get_experiment(experiment), get_profile(profile)
+    found: dict[str, list[Record]] = {}
+    if fresh or not profile.reuse:
+        for record in sweep(experiment, profile, device=device, fresh=fresh, progress=False):
+            found.setdefault(record.method, []).append(record)
+        return found
+    for method in experiment.methods:
+        for seed in experiment.seeds(profile.name):
+            try:
+                found.setdefault(method, []).append(load(experiment, method, seed, profile))
+            except RecordMissing:
+                continue
+    return {method: rows for method, rows in found.items() if rows}
+
+
 def require_data(experiment: Experiment, profile: str) -> None:
     """Raises `DataMissing`, with the remedy, if a data set of this experiment is not here."""
     from gpvi_lib import data
