@@ -473,29 +473,32 @@ def sweep(
 
 
 def by_method(
-    experiment: Experiment | str, profile: str | Profile, device: str = "cpu", fresh: bool = False
+    experiment: Experiment | str,
+    profile: str | Profile,
+    device: str = "cpu",
+    fresh: bool = False,
+    methods: Iterable[str] | None = None,
 ) -> dict[str, list[Record]]:
     """Records by method, for a notebook: at `paper` those that there are, at smaller profiles all, computed anew.
 
     Args:
         fresh: compute all from nothing at `paper` too.
+        methods: default to all methods.
 
     Raises:
         RecordDamaged, RecordStale: as `load`.
     """
     experiment, profile = get_experiment(experiment), get_profile(profile)
-    found: dict[str, list[Record]] = {}
+    methods = experiment.methods if methods is None else tuple(methods)
     if fresh or not profile.reuse:
-        for record in sweep(experiment, profile, device=device, fresh=fresh, progress=False):
-            found.setdefault(record.method, []).append(record)
-        return found
-    for method in experiment.methods:
-        for seed in experiment.seeds(profile.name):
-            try:
-                found.setdefault(method, []).append(load(experiment, method, seed, profile))
-            except RecordMissing:
-                continue
-    return {method: rows for method, rows in found.items() if rows}
+        rows = sweep(experiment, profile, methods, device=device, fresh=fresh, progress=False)
+    else:
+        cells = [(method, seed) for method in methods for seed in experiment.seeds(profile.name)]
+        there = [cell for cell in cells if record_path(experiment, *cell, profile).exists()]
+        rows = [load(experiment, *cell, profile) for cell in there]
+    return {
+        method: [row for row in rows if row.method == method] for method in dict.fromkeys(row.method for row in rows)
+    }
 
 
 def require_data(experiment: Experiment, profile: str) -> None:

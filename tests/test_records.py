@@ -230,6 +230,7 @@ def test_by_method_computes_small_profiles_and_reads_what_there_is_of_paper():
     found = records.by_method(TOY, "paper")
     assert {method: [record.seed for record in rows] for method, rows in found.items()} == {"gpvi": [1]} and not CALLS
     assert list(records.by_method(TOY, "smoke")) == list(TOY.methods) and len(CALLS) == 8
+    assert list(records.by_method(TOY, "smoke", methods=["plain"])) == ["plain"]
     assert [record.seed for record in records.by_method(TOY, "paper", fresh=True)["plain"]] == [0, 1, 2]
 
 
