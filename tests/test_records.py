@@ -224,6 +224,16 @@ def test_missing():
     assert "python -m gpvi_lib run toy --method svgd --profile paper" in message
 
 
+def test_by_method_computes_small_profiles_and_reads_what_there_is_of_paper():
+    runner.run_or_load(TOY.cell("gpvi", 1, "paper"), progress=False)
+    CALLS.clear()
+    found = runner.by_method(TOY, "paper")
+    assert {method: [record.seed for record in rows] for method, rows in found.items()} == {"gpvi": [1]} and not CALLS
+    assert list(runner.by_method(TOY, "smoke")) == list(TOY.methods) and len(CALLS) == 8
+    assert list(runner.by_method(TOY, "smoke", methods=["plain"])) == ["plain"]
+    assert [record.seed for record in runner.by_method(TOY, "paper", fresh=True)["plain"]] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("part", [0, 0.3, 0.99])
 def test_truncated(part):
     path = runner.run_or_load(CELL).path

@@ -21,6 +21,7 @@ from gpvi_lib.experiments import (
     overhead,
     smooth,
     uci_regression,
+    wild_controls,
     wild_logistic,
     wild_mixture,
 )
@@ -50,6 +51,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         *smooth.EXPERIMENTS,
         uci_regression.EXPERIMENT,
         wild_mixture.EXPERIMENT,
+        wild_controls.EXPERIMENT,
         wild_logistic.EXPERIMENT,
     )
 }

@@ -224,6 +224,36 @@ def sweep(
     return [load(cell) for cell in cells]
 
 
+def by_method(
+    experiment: Experiment,
+    profile: str | Profile,
+    device: str = "cpu",
+    fresh: bool = False,
+    methods: Iterable[str] | None = None,
+) -> dict[str, list[Record]]:
+    """Records by method, for a notebook: at `paper` those that there are, at smaller profiles all, computed anew.
+
+    Args:
+        fresh: compute all from nothing at `paper` too.
+        methods: default to all methods.
+
+    Raises:
+        RecordDamaged, RecordStale: as `load`.
+    """
+    profile = get_profile(profile)
+    methods = experiment.methods if methods is None else tuple(methods)
+    if fresh or not profile.reuse:
+        rows = sweep(experiment, profile, methods, device=device, fresh=fresh, progress=False)
+    else:
+        cells = [
+            experiment.cell(method, seed, profile) for method in methods for seed in experiment.seeds(profile.name)
+        ]
+        rows = [load(cell) for cell in cells if record_path(cell).exists()]
+    return {
+        method: [row for row in rows if row.method == method] for method in dict.fromkeys(row.method for row in rows)
+    }
+
+
 def require_data(experiment: Experiment, profile: str) -> None:
     """Raises `DataMissing`, with the remedy, if a data set of this experiment is not here."""
     missing = data.missing(experiment.data_sets(profile))
