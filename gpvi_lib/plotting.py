@@ -76,7 +76,7 @@ METHOD_COLOURS: dict[str, str] = {
     "f_w_sgld": "#cf50ff",
     "f_pi_sgld": "#50f718",
     "f_gfsf": "#8f00ff",
-    "gp": "#58088f",
+    "gp": "#560091",
     "bootstrap": "#680008",
 }
 """Method -> its colour in every figure; `<method>_best` has the method's own.
