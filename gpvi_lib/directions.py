@@ -77,6 +77,35 @@ class GFSF(Direction):
 
 
 @dataclass
+class WSGLD(Direction):
+    r"""The blob method, "w-SGLD-B" of Chen et al. (2018): the gradient flow of a smoothed energy. It adds no noise.
+
+    With ``s_j = Σ_k K_jk`` the energy of ``n`` points and its gradient, times n and with a fixed bandwidth, are
+
+    .. math:: E = \frac{1}{n} Σ_i [\log s_i - \log p(x_i)], \qquad
+              φ_i = -∇\log p(x_i) + Σ_j ∇_{x_i} K_{ij} (1 / s_i + 1 / s_j).
+    """
+
+    kernel: RBF = RBF()
+
+    def __call__(self, x, score, rng=None):
+        k, weight = self.kernel(x)
+        total = k.sum(1, keepdim=True)
+        repulsion = kernel_gradient_sum(weight / total, x, x) + kernel_gradient_sum(weight, x, x) / total
+        return -(score + repulsion), {}
+
+
+@dataclass
+class PiSGLD(Direction):
+    """The mean of :class:`SVGD` and :class:`WSGLD` (Chen et al. 2018): their sum as printed, at half the rate."""
+
+    kernel: RBF = RBF()
+
+    def __call__(self, x, score, rng=None):
+        return (SVGD(self.kernel)(x, score)[0] + WSGLD(self.kernel)(x, score)[0]) / 2, {}
+
+
+@dataclass
 class SteinCritic(TrainsNetwork, Direction):
     r"""The Stein critic of the Fisher neural sampler (Hu et al. 2018), the "KSD" of the paper's tables.
 

@@ -50,6 +50,11 @@ class FlatModule:
         self._sizes = [math.prod(shape) for shape in self._shapes.values()]
         self.dim = sum(self._sizes)
 
+    @property
+    def module(self) -> nn.Module:
+        """The template: for its structure, not for its weights."""
+        return self._module
+
     def _constants_like(self, w: Tensor) -> dict[str, Tensor]:
         """Buffers and frozen parameters where the weights live, in their precision."""
         return {

@@ -102,10 +102,12 @@ def test_a_damaged_set_names_the_file_and_the_remedy(file, damage, published, ro
 
 
 def test_names_that_do_not_exist(root):
-    with pytest.raises(UnknownName, match="UCI set .*boston, concrete, energy, yacht"):
+    with pytest.raises(UnknownName, match="UCI set .*boston, concrete, energy, kin8nm.*yacht"):
         data.uci("bostn", 0)
     with pytest.raises(UnknownName, match="split of boston"):
         data.uci("boston", 20)
+    with pytest.raises(UnknownName, match="split of protein"):
+        data.uci("protein", 5)
     with pytest.raises(UnknownName, match="regression set .*diabetes"):
         data.regression("iris", 0)
     with pytest.raises(UnknownName, match="downloadable data set .*boston.*yacht"):
@@ -114,18 +116,45 @@ def test_names_that_do_not_exist(root):
 
 def test_the_registry_is_complete():
     registry = data._uci_registry()
-    assert len(registry) == len(data.UCI_FOLDERS) * (3 + 2 * len(data.UCI_SPLITS))
+    splits = [len(data.FEWER_SPLITS.get(name, data.UCI_SPLITS)) for name in data.UCI_FOLDERS]
+    assert len(registry) == sum(3 + 2 * number for number in splits)
     assert all(len(digest) == 64 for digest in registry.values())
     assert {path.split("/")[0] for path in registry} == set(data.UCI_FOLDERS.values())
 
 
-@pytest.mark.parametrize(("name", "rows", "columns"), [("boston", 506, 13), ("concrete", 1030, 8), ("energy", 768, 8)])
+SIZES = [
+    ("boston", 506, 13),
+    ("concrete", 1030, 8),
+    ("energy", 768, 8),
+    ("kin8nm", 8192, 8),
+    ("naval", 11934, 16),
+    ("power", 9568, 4),
+    ("protein", 45730, 9),
+    ("winered", 1599, 11),
+]
+
+
+@pytest.mark.parametrize(("name", "rows", "columns"), SIZES)
 def test_the_real_sets(name, rows, columns):
     if not (data.data_root() / "UCI_Datasets" / data.UCI_FOLDERS[name]).exists():
         pytest.skip(f"{name} is not below {data.data_root()}; `python -m gpvi_lib data {name}` gets it")
-    for split in (0, 19):
+    for split in (0, data.FEWER_SPLITS.get(name, data.UCI_SPLITS)[-1]):
         found = data.uci(name, split)
         assert found.inputs.shape[1] == columns and len(found.inputs) + len(found.test_inputs) == rows
+
+
+def test_the_mushrooms(root):
+    with pytest.raises(DataMissing, match="agaricus-lepiota.data is missing: run .*data mushroom"):
+        data.mushroom()
+    assert not data.available("mushroom", root)
+
+
+def test_the_real_mushrooms():
+    if not data.available("mushroom"):
+        pytest.skip(f"mushroom is not below {data.data_root()}; `python -m gpvi_lib data mushroom` gets it")
+    found = data.mushroom()
+    assert found.inputs.shape == (8124, 117) and int(found.labels.sum()) == 3916
+    assert bool((found.inputs.sum(1) == 22).all())  # one indicator for each category
 
 
 # Splits

@@ -13,10 +13,13 @@ import warnings
 import torch
 from torch import Tensor
 
-from gpvi_lib.directions import GFSF, SVGD, SteinCritic
+from gpvi_lib.directions import GFSF, SVGD, WSGLD, PiSGLD, SteinCritic
 from gpvi_lib.errors import KinkWarning, UnknownName
 from gpvi_lib.fit import Callback, FitResult, SomeSampler, fit
 from gpvi_lib.flows import Flow
+from gpvi_lib.function_points import KDE, Jitter, Uniform
+from gpvi_lib.function_priors import ArcCosine, GaussianProcess, MomentMatched, SquaredExponential
+from gpvi_lib.function_space import FunctionSpaceParVI, InverseGamma
 from gpvi_lib.inverse import INVERSES
 from gpvi_lib.kernels import RBF
 from gpvi_lib.lab.experiment import RunContext
@@ -33,7 +36,7 @@ from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, standard
 from gpvi_lib.targets import Target
 from gpvi_lib.wild import GaussNewtonParVI, PathELBO, RegressedParVI, SemiImplicitELBO
 
-DIRECTIONS = {"svgd": SVGD, "gfsf": GFSF, "stein_critic": SteinCritic}
+DIRECTIONS = {"svgd": SVGD, "gfsf": GFSF, "w_sgld": WSGLD, "pi_sgld": PiSGLD, "stein_critic": SteinCritic}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 OBJECTIVES = {
     "parvi": ParVI,
@@ -46,6 +49,21 @@ OBJECTIVES = {
     "gauss_newton": GaussNewtonParVI,
     "path_elbo": PathELBO,
     "semi_implicit": SemiImplicitELBO,
+    "function_space": FunctionSpaceParVI,
+}
+POINTS = {"jitter": Jitter, "kde": KDE, "uniform": Uniform}
+FUNCTION_PRIORS = {
+    "moment_matched": MomentMatched,
+    "arc_cosine": ArcCosine,
+    "squared_exponential": lambda length, **rest: GaussianProcess(SquaredExponential(length), **rest),
+}
+NOISE_PRIORS = {"inverse_gamma": InverseGamma}
+PARTS: dict[str, dict] = {
+    "direction": DIRECTIONS,
+    "inverse": INVERSES,
+    "points": POINTS,
+    "prior": FUNCTION_PRIORS,
+    "noise_prior": NOISE_PRIORS,
 }
 
 
@@ -88,13 +106,13 @@ def changed(config: dict, change: dict, inside: str = "") -> dict[str, object]:
 
 
 def build_objective(spec: dict) -> Objective:
-    """The objective of a specification; ``direction`` and ``inverse`` are specifications themselves.
+    """The objective of a specification; its parts, :data:`PARTS`, are specifications themselves.
 
     A direction or a ``gpvi`` objective may have a ``bandwidth``, that of its :class:`RBF`.
     """
     spec = _with_kernel(spec)
-    for part, kinds in (("direction", DIRECTIONS), ("inverse", INVERSES)):
-        if part in spec:
+    for part, kinds in PARTS.items():
+        if spec.get(part) is not None:
             spec[part] = _make(kinds, _with_activation(_with_kernel(spec[part])))
     return _make(OBJECTIVES, spec)
 

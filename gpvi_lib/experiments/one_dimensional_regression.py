@@ -20,14 +20,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpvi_lib.errors import RecordMissing, RecordStale
 from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
 from gpvi_lib.experiments.nuts_reference import diagnostics, nuts
 from gpvi_lib.experiments.printed import LINE_STEPS
 from gpvi_lib.hmc import hmc
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
-from gpvi_lib.lab.records import load
-from gpvi_lib.lab.runner import run_or_load
+from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.metrics import regression_log_likelihood, wasserstein_1d
 from gpvi_lib.networks import FlatMLP
 from gpvi_lib.paths import results_root
@@ -328,11 +326,7 @@ def read_reference(method: str, profile: str) -> Reference:
 
 @cache
 def _read_reference(method: str, profile: str, root: str) -> Reference:
-    try:
-        record = load(REFERENCE.cell(method, 0, profile))
-    except (RecordMissing, RecordStale):
-        record = run_or_load(REFERENCE.cell(method, 0, profile), progress=False, dirty=True)  # as whatever asks for it
-    arrays = {name: array.double() for name, array in record.arrays().items()}
+    arrays = {name: array.double() for name, array in load_or_run(REFERENCE.cell(method, 0, profile)).arrays().items()}
     return Reference(arrays["mean"], arrays["sd"], arrays["functions"], arrays["held_out"])
 
 

@@ -56,6 +56,9 @@ DENSITY = Printed("section 4.1 and appendix E")
 REGRESSION = Printed("Table 7", REGRESSION_STEPS, batch=10, samples=100, other_lengths=HMC)
 ENERGY = Printed("Table 6, whose minibatch is of samples", ENERGY_STEPS, samples=100)
 CLASSIFICATION = Printed("Table 8", CLASSIFICATION_STEPS, batch=100, samples=100, other_lengths=HMC)
+FUNCTIONS_SMALL = Printed("appendix B.2.1 of function-space POVI", 500, "epochs", batch=100, samples=20)
+FUNCTIONS_LARGE = Printed("appendix B.2.1 of function-space POVI", 3_000, "epochs", batch=1_000, samples=20)
+FUNCTIONS_TABLES = ("table4", "table5", "table6", "table7", "table8")
 PRINTED: dict[str, Printed] = {
     "gpvi/figure1": Printed("appendix E", LINE_STEPS, samples=100, other_lengths={"hmc": None}),
     **{f"gpvi/{table}/{dim}d": DENSITY for table in ("table1", "table5") for dim in (2, 5)},
@@ -65,6 +68,15 @@ PRINTED: dict[str, Printed] = {
     **{f"gpvi/figure{number}": CLASSIFICATION for number in (2, 8, 9)},
     "gpvi/table3/mnist": Printed("Table 9", MNIST_EPOCHS, "epochs", batch=50, samples=10),
     "gpvi/table4/cifar10": Printed("Table 10", CIFAR10_EPOCHS, "epochs", batch=50, samples=10),
+    **{
+        f"fpovi/{table}/{name}": entry
+        for entry, names in (
+            (FUNCTIONS_SMALL, ("boston", "energy", "yacht")),
+            (FUNCTIONS_LARGE, ("concrete", "kin8nm", "naval", "power", "protein", "winered")),
+        )
+        for table in FUNCTIONS_TABLES
+        for name in names
+    },
 }
 
 

@@ -170,6 +170,15 @@ def run_or_load(
     return _compute(cell, How(str(device), fresh, progress))
 
 
+def load_or_run(cell: Cell) -> Record:
+    """The record of a cell that others are compared with: loaded at every profile if it is valid, else computed now.
+
+    Raises:
+        RecordDamaged, RecordError: as :func:`run_or_load`.
+    """
+    return load(cell) if is_recorded(cell) else run_or_load(cell, progress=False, dirty=True)  # as whatever asks for it
+
+
 def require_clean(profile: Profile, dirty: bool) -> None:
     """Records that are kept, those of `paper`, come from a commit: raises `GPVIError` if not, unless `dirty`."""
     if profile.reuse and not dirty:

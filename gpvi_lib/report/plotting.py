@@ -44,6 +44,14 @@ METHOD_LABELS: dict[str, str] = {
     "gpvi_exact_jac": "GPVI, exact Jacobian",
     "gpvi_exact_density": "GPVI, exact density",
     "flow": "Planar flow",
+    "w_sgld": "w-SGLD",
+    "pi_sgld": "pi-SGLD",
+    "f_svgd": "f-SVGD",
+    "f_w_sgld": "f-w-SGLD",
+    "f_pi_sgld": "f-pi-SGLD",
+    "f_gfsf": "f-GFSF",
+    "gp": "Gaussian process",
+    "bootstrap": "Bootstrap",
 }
 """Method -> its name for a reader; `<method>_best` is the same method at the strongest setting we know."""
 
@@ -62,6 +70,14 @@ METHOD_COLOURS: dict[str, str] = {
     "gpvi_exact_jac": "#ed5358",
     "gpvi_exact_density": "#900e00",
     "flow": "#146f85",
+    "w_sgld": "#afb7cf",
+    "pi_sgld": "#875850",
+    "f_svgd": "#0000cf",
+    "f_w_sgld": "#cf50ff",
+    "f_pi_sgld": "#50f718",
+    "f_gfsf": "#8f00ff",
+    "gp": "#560091",
+    "bootstrap": "#680008",
 }
 """Method -> its colour in every figure; `<method>_best` has the method's own.
 

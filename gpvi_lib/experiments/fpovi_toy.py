@@ -1,0 +1,319 @@
+r"""Figures 1, 4 and 5 of function-space POVI: 20 points on the line, particles of weights and of functions.
+
+Twelve inputs are uniform on [0, 0.6] and eight on [0.8, 1]; with ``z = x + ε``, ``ε ~ N(0, 0.03²)``, targets are
+``z + sin 4z + sin 13z``. Inputs and targets are standardised. The network is 1–50–50–1 with ReLU, the noise has the
+known standard deviation 0.2, and weights and biases have the prior of the paper's code, ``N(0, 1 / outputs)``.
+
+``fpovi-toy-reference`` samples the posterior over functions by HMC. ``fpovi-toy`` compares the paper's methods with
+it, on the data, in the gap, and near and far beyond the data; ``fpovi-toy-controls`` takes the method apart, varies the
+width, and has the exact posterior under the Gaussian process that function-space methods aim at.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.function_models import REPULSION_OFF, function_scores, layer_scales, mean_distance
+from gpvi_lib.experiments.nuts_reference import diagnostics
+from gpvi_lib.function_priors import ArcCosine
+from gpvi_lib.hmc import AcceptanceWarning, hmc
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
+from gpvi_lib.lab.runner import load_or_run
+from gpvi_lib.networks import FlatMLP
+from gpvi_lib.paths import results_root
+from gpvi_lib.samplers import Particles, Sampler, standard_normal
+from gpvi_lib.targets import NormalLikelihood, NormalPrior, Posterior
+
+LEFT, RIGHT = (12, 0.0, 0.6), (8, 0.8, 1.0)
+"""Numbers and ranges of the inputs."""
+INPUT_NOISE, NOISE = 0.03, 0.2
+"""Of the inputs, in their own unit, and of the standardised targets."""
+NEAR, FAR = 0.5, 1.0
+"""How far beyond the data these regions reach, in standard deviations of the inputs."""
+GRID_POINTS = 161
+EVALUATION_SEED = 54_321
+
+
+def data(data_seed: int = 0) -> tuple[Float[Tensor, "20 1"], Float[Tensor, " 20"]]:
+    """Standardised inputs and targets, float64, the inputs of the left range first."""
+    rng = torch.Generator().manual_seed(7_000 + data_seed)
+    x = torch.cat(
+        [low + (high - low) * torch.rand(n, generator=rng, dtype=torch.float64) for n, low, high in (LEFT, RIGHT)]
+    )
+    z = x + INPUT_NOISE * torch.randn(len(x), generator=rng, dtype=torch.float64)
+    y = z + torch.sin(4 * z) + torch.sin(13 * z)
+    x, y = ((v - v.mean()) / v.std(correction=0) for v in (x, y))
+    return x[:, None], y
+
+
+def grid(data_seed: int = 0) -> Float[Tensor, " g"]:
+    """Where functions are compared: from 1 below the smallest input to 1 above the largest."""
+    x, _ = data(data_seed)
+    return torch.linspace(float(x.min()) - FAR, float(x.max()) + FAR, GRID_POINTS, dtype=torch.float64)
+
+
+def regions(data_seed: int = 0) -> dict[str, Bool[Tensor, " g"]]:
+    """Parts of the grid: among the data, in the gap, up to 0.5 beyond the data, and from there to 1 beyond."""
+    x, at = data(data_seed)[0][:, 0], grid(data_seed)
+    gap = (at > x[: LEFT[0]].max()) & (at < x[LEFT[0] :].min())
+    inside = (at >= x.min()) & (at <= x.max())
+    near = (at >= x.min() - NEAR) & (at <= x.max() + NEAR)
+    return {"data": inside & ~gap, "gap": gap, "near": near & ~inside, "far": ~near}
+
+
+def posterior(width: int, data_seed: int = 0, device: torch.device | str = "cpu") -> Posterior:
+    """The posterior over the weights, float64."""
+    network = FlatMLP([1, width, width, 1])
+    scale = layer_scales(network, "fan_out", torch.float64).to(device)
+    x, y = (part.to(device) for part in data(data_seed))
+    return Posterior(network, NormalLikelihood(NOISE), x, y, NormalPrior(scale))
+
+
+@torch.no_grad()
+def functions(target: Posterior, w: Float[Tensor, "n d"]) -> Float[Tensor, "n g"]:
+    """``f(x; w_i)`` on the grid."""
+    return target.network(w, grid()[:, None].to(w))[..., 0]
+
+
+# ---------------------------------------------------------------- the reference
+
+WIDTHS = (5, 10, 50, 100)
+WIDTH = 50
+CHAINS: dict[str, dict] = {
+    "smoke": {"chains": 2, "num_leapfrog": 5, "num_steps": 30, "burn_in": 10, "kept": 30},
+    "quick": {"chains": 4, "num_leapfrog": 40, "num_steps": 120, "burn_in": 40, "kept": 200},
+    "paper": {"chains": 8, "num_leapfrog": 80, "num_steps": 240, "burn_in": 40, "kept": 1_000},
+}
+
+
+def reference_config(method: str, profile: str) -> dict:
+    """Everything but the seed."""
+    return {"width": int(method.removeprefix("hmc_")), "step_size": 0.018, "noise": NOISE} | CHAINS[profile]
+
+
+def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
+    """HMC in units of the prior's scale, from draws of the prior, diagnosed by ``f(x)`` on the grid."""
+    target = posterior(config["width"], device=context.device)
+    scale = torch.as_tensor(target.prior.scale)
+    rng = torch.Generator(context.device).manual_seed(context.seed)
+    start = standard_normal((config["chains"], target.dim), rng, scale)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AcceptanceWarning)  # the record says the rate
+        result = hmc(
+            lambda u: target.log_prob(scale * u),
+            start,
+            **{key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in")},
+            adapt=config["burn_in"] > 0,
+            rng=rng,
+            checkpoint=context.checkpoint,
+            label=context.label,
+            progress=context.progress,
+        )
+    draws = scale * result.samples
+    f = functions(target, draws.flatten(0, 1)).unflatten(0, draws.shape[:2]).cpu()  # (draws, chains, g)
+    found = diagnostics(f.transpose(0, 1))
+    flat = f.flatten(0, 1)
+    kept = flat[torch.linspace(0, len(flat) - 1, min(config["kept"], len(flat))).round().long()]
+    metrics = {
+        "acceptance": float(result.acceptance.mean()),
+        "step_size": result.step_size,
+        "rhat_max": float(found["rhat"].nan_to_num(nan=1e3, posinf=1e3).max()),
+        "ess_min": float(found["ess"].nan_to_num(nan=0.0).min()),
+    }
+    spread = {f"sd_{name}": float(flat.std(0)[at].mean()) for name, at in regions().items()}
+    return Outcome(metrics | spread, {"functions": kept.float()})
+
+
+def read_reference(method: str, profile: str) -> Float[Tensor, "m g"]:
+    """Draws of the reference of a profile, from its record; where there is none, or a stale one, sampled now."""
+    return _read_reference(method, profile, str(results_root()))
+
+
+@cache
+def _read_reference(method: str, profile: str, root: str) -> Tensor:
+    return load_or_run(REFERENCE.cell(method, 0, profile)).arrays()["functions"].double()
+
+
+REFERENCE = Experiment(
+    name="fpovi-toy-reference",
+    title="Figure 1 of function-space POVI: the posterior over functions by HMC, for four widths",
+    methods=tuple(f"hmc_{width}" for width in (WIDTH, *(w for w in WIDTHS if w != WIDTH))),
+    config=reference_config,
+    seeds=one_seed,
+    run=run_reference,
+)
+
+
+# ---------------------------------------------------------------- the methods
+
+PARTICLES = {"kind": "particles", "dtype": "float64"}
+JITTER = {"kind": "jitter", "number": 20, "scale": 0.1}
+DRAWN = {"kind": "moment_matched", "draws": 400, "floor": 1e-3}
+CLOSED = {"kind": "arc_cosine", "floor": 1e-3}
+DIRECTIONS = {name: {"kind": name} for name in ("svgd", "w_sgld", "pi_sgld", "gfsf")}
+EVERYWHERE = {"points": {"kind": "uniform", "number": 20}, "prior": CLOSED}
+"""The prior at all points of a step, half of them spread over the whole grid."""
+BEST = {"lr": 2e-3, "final_lr": 1e-4}
+
+
+def _weights(direction: dict) -> dict:
+    return {"sampler": PARTICLES, "objective": {"kind": "parvi", "direction": direction}}
+
+
+def _functions(direction: dict, **changes: Any) -> dict:
+    objective = {"kind": "function_space", "direction": direction, "points": JITTER, "prior": DRAWN, "prior_points": 4}
+    return {"sampler": PARTICLES, "objective": objective | changes}
+
+
+SPECS: dict[str, dict] = {
+    **{name: _weights(direction) for name, direction in DIRECTIONS.items()},
+    **{f"f_{name}": _functions(direction) for name, direction in DIRECTIONS.items()},
+    "deep_ensemble": {"sampler": PARTICLES, "objective": {"kind": "likelihood"}},
+    "f_svgd_best": _functions(DIRECTIONS["svgd"], **EVERYWHERE, prior_points=None) | BEST,
+}
+CONTROLS: dict[str, dict] = {
+    "exact_gp": {},
+    "map_ensemble": _weights(REPULSION_OFF),
+    "f_svgd_without_prior": _functions(DIRECTIONS["svgd"], prior=None, prior_points=None),
+    "f_svgd_closed_form": _functions(DIRECTIONS["svgd"], prior=CLOSED),
+    "f_closed_form_without_repulsion": _functions(REPULSION_OFF, prior=CLOSED),
+    "f_best_without_repulsion": _functions(REPULSION_OFF, **EVERYWHERE, prior_points=None) | BEST,
+    "f_svgd_best_uniform_start": _functions(DIRECTIONS["svgd"], **EVERYWHERE, prior_points=None) | {"start": "fan_out"},
+    "f_svgd_best_amortized": _functions(DIRECTIONS["svgd"], **EVERYWHERE, prior_points=None) | BEST | {
+        "sampler": {
+            "kind": "generator", "noise_dim": 16, "hidden": [32, 32], "activation": "softplus", "noise_scale": None,
+            "output_scale": "prior", "dtype": "float64",
+        }
+    },
+    **{f"{name}_{w}": spec | {"width": w} for name, spec in (
+        ("svgd", _weights(DIRECTIONS["svgd"])), ("f_svgd", _functions(DIRECTIONS["svgd"])),
+    ) for w in WIDTHS if w != WIDTH},
+}  # fmt: skip
+SIZES: dict[str, dict] = {
+    "smoke": {"particles": 6, "steps": 10, "draws": 30, "evaluations": 2, "seeds": 1, "samples": 40},
+    "quick": {"particles": 20, "steps": 1_000, "draws": 400, "evaluations": 10, "seeds": 1, "samples": 500},
+    "paper": {"particles": 50, "steps": 5_000, "draws": 400, "evaluations": 20, "seeds": 3, "samples": 1_000},
+}
+
+
+def config(method: str, profile: str) -> dict:
+    """Everything but the seed; the reference's configuration too, for scores depend on it."""
+    size, spec = SIZES[profile], dict((SPECS | CONTROLS)[method])
+    width = spec.pop("width", WIDTH)
+    reference = {"method": f"hmc_{width}", "profile": profile} | reference_config(f"hmc_{width}", profile)
+    shared = {"width": width, "noise": NOISE, "samples": size["samples"], "reference": reference}
+    if method == "exact_gp":
+        return shared | {"floor": CLOSED["floor"]}
+    amortized = spec["sampler"]["kind"] == "generator"
+    if amortized:
+        spec["objective"] = spec["objective"] | {"num_samples": size["particles"]}
+    else:
+        spec["sampler"] = spec["sampler"] | {"num": size["particles"]}
+    if (spec["objective"].get("prior") or {}).get("kind") == "moment_matched":
+        spec["objective"] = spec["objective"] | {"prior": DRAWN | {"draws": size["draws"]}}
+    printed = {"steps": size["steps"], "lr": 1e-3, "final_lr": None, "start": "start"}
+    if profile != "paper":
+        printed["lr"] = 5e-3
+    return shared | printed | spec | {"history_every": max(1, size["steps"] // size["evaluations"])}
+
+
+def seeds(profile: str) -> tuple[int, ...]:
+    """Where a method starts and what it draws; the data are always the same."""
+    return tuple(range(SIZES[profile]["seeds"]))
+
+
+def exact_process(target: Posterior, floor: float) -> tuple[Float[Tensor, " g"], Float[Tensor, "g g"]]:
+    """Mean and covariance on the grid of the exact posterior under :class:`ArcCosine`, given the data."""
+    kernel = ArcCosine(floor).given(target).kernel
+    x, at = target.inputs, grid()[:, None]
+    gain = torch.linalg.solve(kernel(x, x) + NOISE**2 * torch.eye(len(x), dtype=x.dtype), kernel(x, at)).mT
+    return gain @ target.targets, kernel(at, at) - gain @ kernel(x, at)
+
+
+def _exact_functions(target: Posterior, floor: float, number: int) -> Float[Tensor, "n g"]:
+    mean, covariance = exact_process(target, floor)
+    eigenvalues, vectors = torch.linalg.eigh(covariance)
+    rng = torch.Generator().manual_seed(EVALUATION_SEED)
+    noise = torch.randn(number, len(mean), generator=rng, dtype=mean.dtype)
+    return mean + (noise * eigenvalues.clamp_min(0).sqrt()) @ vectors.mT
+
+
+def _with_box(objective: dict) -> dict:
+    """The specification with the grid's ends as the box of uniform points."""
+    if (objective.get("points") or {}).get("kind") != "uniform":
+        return objective
+    at = grid()
+    return objective | {"points": objective["points"] | {"low": float(at[0]), "high": float(at[-1])}}
+
+
+def run(config: dict, method: str, context: RunContext) -> Outcome:
+    """Train, and compare the functions with the reference; ``exact_gp`` trains nothing."""
+    reference = read_reference(config["reference"]["method"], config["reference"]["profile"])
+    target = posterior(config["width"], device=context.device)
+    if method == "exact_gp":
+        f = _exact_functions(posterior(config["width"]), config["floor"], config["samples"])
+        return Outcome(function_scores(f, reference, regions()), {"functions": f[:200].float()})
+    rng = torch.Generator(context.device).manual_seed(context.seed)
+    start = layer_scales(target.network, config["start"], torch.float64).to(context.device)
+    generator = config["sampler"]["kind"] == "generator"
+    sampler = build_sampler(config["sampler"], target.dim, target.prior.scale if generator else start, rng)
+
+    def draw(sampler: Sampler) -> Tensor:
+        number = None if isinstance(sampler, Particles) else config["samples"]
+        return sampler.sample(number, torch.Generator(context.device).manual_seed(EVALUATION_SEED))
+
+    def measure(step: int, sampler: Sampler) -> dict[str, float]:
+        w = draw(sampler)
+        found = function_scores(functions(target, w), reference, regions())
+        chosen = {f"{key}_{name}": found[f"{key}_{name}"] for name in regions() for key in ("w1", "sd_ratio")}
+        return chosen | {"weight_distance": mean_distance(w)}
+
+    result = train(sampler, target, build_objective(_with_box(config["objective"])), config, context, rng, measure)
+    w = draw(sampler)
+    f = functions(target, w)
+    history = {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in result.history[0]}
+    metrics = function_scores(f, reference, regions()) | {
+        "weight_distance": mean_distance(w),
+        "weight_distance_start": result.history[0]["weight_distance"],
+    }
+    return Outcome(metrics, history | {"functions": f[:200].cpu().float()}, result.seconds)
+
+
+def deviations(method: str, profile: str) -> str:
+    """What differs from the paper's figure, which prints no numbers."""
+    parts = [] if profile == "paper" else [f"{profile} size"]
+    if method == "f_svgd_best":
+        parts.append("closed-form prior at all points, extra points uniform to 1 sd beyond the data")
+    return "; ".join(parts)
+
+
+SCORES = tuple(
+    Score(f"fpovi/figure1/{region}", "w1", "lower", f"w1_{region}") for region in ("data", "gap", "near", "far")
+)
+TOY = Experiment(
+    name="fpovi-toy",
+    title="Figures 1 and 4 of function-space POVI: particles of weights and of functions against HMC",
+    methods=tuple(SPECS),
+    config=config,
+    seeds=seeds,
+    run=run,
+    scores=SCORES,
+    deviations=deviations,
+    rows={"f_svgd_best": ("f_svgd", "best")},
+)
+CONTROL = Experiment(
+    name="fpovi-toy-controls",
+    title="Figure 5 of function-space POVI, its method taken apart, and the exact Gaussian-process posterior",
+    methods=tuple(CONTROLS),
+    config=config,
+    seeds=seeds,
+    run=run,
+)
+EXPERIMENTS = (REFERENCE, TOY, CONTROL)

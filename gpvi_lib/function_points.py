@@ -1,0 +1,97 @@
+"""Where a method in function space looks at its functions, beside the minibatch: the distribution ν of extra inputs.
+
+A sampler of points is called as ``points(inputs, rng) -> (b, ...)`` with all training inputs ``(N, ...)``. A prior that
+is seen at the data alone says nothing elsewhere, so what ν reaches decides where uncertainty is to be trusted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpvi_lib.samplers import standard_normal
+
+
+def _check_number(number: int) -> None:
+    if number < 1:
+        raise ValueError(
+            f"a set of extra points needs at least one, got {number}; for the minibatch alone, points=None"
+        )
+
+
+def _rows(number: int, inputs: Tensor, rng: torch.Generator) -> Tensor:
+    """Training inputs drawn with replacement."""
+    return inputs[torch.randint(len(inputs), (number,), generator=rng, device=inputs.device)]
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """Training inputs plus ``N(0, a² / (N p))`` on each of the ``p`` coordinates: the paper's code.
+
+    For N in the hundreds that is hardly more than the data again: 0.013 on Boston with ``a = 1``, where inputs have a
+    standard deviation of 0.28.
+
+    Attributes:
+        number: b, at least one.
+        scale: ``a``, at least 0.
+    """
+
+    number: int
+    scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_number(self.number)
+        if not self.scale >= 0:
+            raise ValueError(f"the scale a of the jitter must not be negative, got {self.scale}")
+
+    def __call__(self, inputs: Float[Tensor, "N ..."], rng: torch.Generator) -> Float[Tensor, "b ..."]:
+        """Draw ``b`` points."""
+        rows = _rows(self.number, inputs, rng)
+        return rows + self.scale / inputs.numel() ** 0.5 * standard_normal(rows.shape, rng, rows)
+
+
+@dataclass(frozen=True)
+class KDE:
+    """Draws of a kernel density estimate of the inputs, with Scott's bandwidth ``sd_j N^{-1/(p + 4)}`` on coordinate j.
+
+    Attributes:
+        number: b, at least one.
+    """
+
+    number: int
+
+    def __post_init__(self) -> None:
+        _check_number(self.number)
+
+    def __call__(self, inputs: Float[Tensor, "N ..."], rng: torch.Generator) -> Float[Tensor, "b ..."]:
+        """Draw ``b`` points."""
+        rows = _rows(self.number, inputs, rng)
+        bandwidth = inputs.std(0, correction=0) * len(inputs) ** (-1 / (inputs[0].numel() + 4))
+        return rows + bandwidth * standard_normal(rows.shape, rng, rows)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Uniform on a box.
+
+    Attributes:
+        number: b, at least one.
+        low, high: the box, ``low < high``: a number for all coordinates, or one for each.
+    """
+
+    number: int
+    low: float | Sequence[float]
+    high: float | Sequence[float]
+
+    def __post_init__(self) -> None:
+        _check_number(self.number)
+        if not bool((torch.as_tensor(self.low) < torch.as_tensor(self.high)).all()):
+            raise ValueError(f"a box needs low < high in every coordinate, got {self.low} and {self.high}")
+
+    def __call__(self, inputs: Float[Tensor, "N ..."], rng: torch.Generator) -> Float[Tensor, "b ..."]:
+        """Draw ``b`` points."""
+        low, high = (torch.as_tensor(end, dtype=inputs.dtype, device=inputs.device) for end in (self.low, self.high))
+        shape = (self.number, *inputs.shape[1:])
+        return low + (high - low) * torch.rand(shape, generator=rng, dtype=inputs.dtype, device=inputs.device)

@@ -1,0 +1,285 @@
+r"""Particles in function space (Wang, Ren, Zhu and Zhang 2019): the directions of this library on functions.
+
+Many weight vectors are one function, so move functions. At inputs ``x`` let ``f_i = f(x; w_i)``. The posterior over
+their values is a target on R^{bF}, :class:`FunctionPosterior`; a network behind a sampler of weights is a sampler of
+functions, :class:`Evaluated`. :class:`~gpvi_lib.objectives.ParVI` of these two moves the weights along ``-J_iᵀ φ_i``
+with ``J_i = ∂f_i/∂w_i``: that is :class:`FunctionSpaceParVI`, for free particles and for a generator alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gpvi_lib.directions import SVGD, Direction
+from gpvi_lib.function_points import KDE, Jitter, Uniform
+from gpvi_lib.function_priors import FunctionPrior, shared_outputs, weight_scale
+from gpvi_lib.networks import FlatModule
+from gpvi_lib.objectives import DirectionObjective, ParVI
+from gpvi_lib.samplers import Sampler
+from gpvi_lib.targets import LearnedNoise, Posterior
+
+Points = Jitter | KDE | Uniform | Tensor | None
+
+
+class Evaluated(Sampler):
+    """A sampler of weights behind their network: a sampler of function values at fixed inputs.
+
+    Args:
+        sampler: of weights ``(n, d)``.
+        network: the weights' network.
+        x: inputs, ``(b, ...)``.
+    """
+
+    def __init__(self, sampler: Sampler, network: FlatModule, x: Float[Tensor, "b ..."]) -> None:
+        super().__init__()
+        self.sampler, self.network, self.x = sampler, network, x
+
+    def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n v"]:
+        """Function values at all inputs, one row for each function; an output that inputs share stands last, once."""
+        outputs = self.network(self.sampler.rsample(num_samples, rng), self.x)
+        shared = shared_outputs(self.network)
+        values = outputs[..., : outputs.shape[-1] - shared].flatten(1)
+        return torch.cat([values, outputs[:, 0, -shared:]], 1) if shared else values
+
+
+@dataclass(frozen=True)
+class InverseGamma:
+    """The density ``∝ σ^{-a-1} exp(-b / σ)`` of a standard deviation.
+
+    Attributes:
+        shape, scale: a, b > 0.
+    """
+
+    shape: float = 1.0
+    scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (self.shape > 0 and self.scale > 0):
+            raise ValueError(f"an inverse-gamma density needs shape and scale > 0, got {self.shape} and {self.scale}")
+
+    def log_prob(self, log_sigma: Tensor) -> Tensor:
+        """The density of σ itself, not of log σ, up to a constant."""
+        return -(self.shape + 1) * log_sigma - self.scale * torch.exp(-log_sigma)
+
+
+class FunctionPosterior:
+    r"""The posterior over the values of a function at finitely many inputs, as a target on them.
+
+    .. math:: \log p(f | D) = (N / B) Σ_b \log p(y_b | f_b) + \log p(f(x)),
+
+    where the inputs ``x`` are those of the ``B`` data in ``batch``, then ``points``. Of a network with
+    :class:`LearnedNoise` the vector has log σ as one more coordinate, the last.
+
+    Args:
+        posterior: over the weights, for its network, likelihood and data; its prior is that of log σ here.
+        points: further inputs, ``(e, ...)``, or ``None``.
+        prior: over functions; ``None`` for none.
+        batch: indices of the data; ``None`` for all.
+        rows: indices of the inputs at which the prior is seen; ``None`` for all.
+        noise_prior: the density of σ, in place of the posterior's prior.
+
+    Raises:
+        ValueError: if ``posterior`` lacks a network or a likelihood, or the points have another shape than the inputs.
+    """
+
+    num_data = None
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        points: Float[Tensor, "e ..."] | None,
+        prior: FunctionPrior | None,
+        batch: Int[Tensor, " B"] | None = None,
+        rows: Int[Tensor, " M"] | None = None,
+        noise_prior: InverseGamma | None = None,
+    ) -> None:
+        _check_target(posterior)
+        inputs, self.data = posterior.inputs, posterior.targets
+        if batch is not None:
+            inputs, self.data = inputs[batch], self.data[batch]
+        if points is not None:
+            _check_points(points, inputs)
+        self.posterior, self.prior, self.rows, self.noise_prior = posterior, prior, rows, noise_prior
+        self.x = inputs if points is None else torch.cat([inputs, points.to(inputs)])
+        self.shared = shared_outputs(posterior.network)
+
+    @property
+    def dim(self) -> int:
+        """Number of function values, log σ included."""
+        with torch.no_grad():
+            weights = torch.zeros(1, self.posterior.dim, dtype=self.x.dtype, device=self.x.device)
+            outputs = self.posterior.network(weights, self.x[:1])
+        return (outputs[0, 0].numel() - self.shared) * len(self.x) + self.shared
+
+    def _split(self, f: Float[Tensor, "n v"]) -> tuple[Float[Tensor, "n b F"], Float[Tensor, "n s"]]:
+        """Function values by input, and what the inputs share."""
+        values, shared = f[:, : f.shape[1] - self.shared], f[:, f.shape[1] - self.shared :]
+        return values.unflatten(1, (len(self.x), -1)), shared
+
+    def log_likelihood(self, f: Float[Tensor, "n v"]) -> Float[Tensor, " n"]:
+        """``(N / B) Σ_b log p(y_b | f_b)``."""
+        values, shared = self._split(f)
+        outputs = values[:, : len(self.data)]
+        outputs = torch.cat([outputs, shared[:, None].expand(-1, len(self.data), -1)], -1) if self.shared else outputs
+        return self.posterior.likelihood(outputs, self.data).sum(-1) * (self.posterior.num_data / len(self.data))
+
+    def _noise_log_prob(self, shared: Float[Tensor, "n 1"]) -> Float[Tensor, " n"]:
+        """The log-density of log σ, or of σ under ``noise_prior``."""
+        if self.noise_prior is not None:
+            return self.noise_prior.log_prob(shared[:, 0])
+        module = self.posterior.network.module
+        assert isinstance(module, LearnedNoise), "only its log σ is shared"
+        scale = self.posterior.network.unflatten(weight_scale(self.posterior))["log_noise"]
+        return -0.5 * ((shared[:, 0] - module.shift) / scale).square()
+
+    def _without_prior(self, f: Float[Tensor, "n v"]) -> Float[Tensor, " n"]:
+        """The log-likelihood and, where σ is learned, its log-density."""
+        value = self.log_likelihood(f)
+        return value + self._noise_log_prob(self._split(f)[1]) if self.shared else value
+
+    def log_prob(self, f: Float[Tensor, "n v"], batch: None = None) -> Float[Tensor, " n"]:
+        """``log p(f | D)`` up to a constant, under a prior that has ``log_prob(f, x)``."""
+        value = self._without_prior(f)
+        if self.prior is None:
+            return value
+        if not hasattr(self.prior, "log_prob"):
+            raise ValueError(f"{type(self.prior).__name__} has a score and no log_prob(f, x): take a GaussianProcess")
+        return value + self.prior.log_prob(self._split(f)[0][:, self._seen], self.x[self._seen])
+
+    @property
+    def _seen(self) -> slice | Tensor:
+        """The inputs at which the prior is seen."""
+        return slice(None) if self.rows is None else self.rows
+
+    def score(self, f: Float[Tensor, "n v"], batch: None = None) -> Float[Tensor, "n v"]:
+        """``∇_f log p(f | D)``; the minibatch is the one that the target was built with."""
+        with torch.enable_grad():
+            f = f.detach().requires_grad_(True)
+            (gradient,) = torch.autograd.grad(self._without_prior(f).sum(), f)
+        if self.prior is None:
+            return gradient
+        values, shared = self._split(f.detach())
+        total = torch.zeros_like(values)
+        total[:, self._seen] = self.prior.score(values[:, self._seen], self.x[self._seen])
+        return gradient + torch.cat([total.flatten(1), torch.zeros_like(shared)], 1)
+
+
+def _check_target(target: object) -> None:
+    missing = [name for name in ("network", "likelihood", "inputs", "targets") if not hasattr(target, name)]
+    if missing:
+        raise ValueError(
+            f"function space needs a target with network and likelihood, such as Posterior; {type(target).__name__} "
+            f"has no {' and no '.join(missing)}"
+        )
+
+
+def _check_points(points: Tensor, inputs: Tensor) -> None:
+    if not len(points):
+        raise ValueError("the set of extra points is empty: give at least one, or points=None for the minibatch alone")
+    if points.shape[1:] != inputs.shape[1:]:
+        raise ValueError(
+            f"extra points have shape {tuple(points.shape[1:])} each and the inputs {tuple(inputs.shape[1:])}: both go "
+            "into the same network"
+        )
+
+
+@dataclass
+class _NoiseApart(Direction):
+    """A direction on all coordinates but the last, log σ, which descends on its own: no kernel, no repulsion."""
+
+    direction: Direction
+
+    def __call__(self, x, score, rng):
+        phi, info = self.direction(x[:, :-1], score[:, :-1], rng)
+        return torch.cat([phi, -score[:, -1:]], 1), info
+
+
+@dataclass
+class FunctionSpaceParVI(DirectionObjective):
+    """A direction on functions, pulled back to what produces their weights: particles, or a generator of weights.
+
+    In each step: the minibatch and fresh extra points make the inputs, :class:`FunctionPosterior` the target there,
+    :class:`Evaluated` the sampler, and :class:`ParVI` the rest. For a target with network and likelihood.
+
+    Function values have to be identified. End a classifier with ``nn.LogSoftmax(-1)``, as the paper does, or with
+    :class:`~gpvi_lib.function_priors.Centred`: logits have a free constant.
+
+    Attributes:
+        direction: SVGD, GFSF, WSGLD, PiSGLD or SteinCritic.
+        points: extra inputs: ``Jitter``, ``KDE``, ``Uniform``, a tensor of them, or ``None`` for the minibatch alone.
+        prior: over functions: ``MomentMatched``, ``ArcCosine``, ``GaussianProcess``, anything with ``score(f, x)``, or
+            ``None`` for none.
+        num_samples: functions per step of a generator; ``None`` for free particles.
+        independent: as of :class:`ParVI`.
+        prior_points: M, at how many of the inputs the prior is seen in a step: half of them data, half extra points,
+            drawn anew; ``None`` for all.
+        noise_prior: of a network with :class:`LearnedNoise`, fit σ for each particle by maximum a posteriori under this
+            density, apart from the functions, as the paper does; ``None`` makes log σ one more coordinate of each
+            function, under the posterior's prior.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> x = torch.linspace(-1, 1, 20)[:, None]
+        >>> target = Posterior(mlp([1, 20, 1]), NormalLikelihood(0.1), x, x[:, 0].sin())
+        >>> particles = Particles(target.prior.scale * torch.randn(5, target.dim, generator=rng))
+        >>> objective = FunctionSpaceParVI(SVGD(), KDE(20), ArcCosine())
+        >>> result = fit(particles, target, objective, steps=10, lr=0.01, rng=rng, progress=False)
+    """
+
+    direction: Direction = field(default_factory=SVGD)
+    points: Points = None
+    prior: FunctionPrior | None = None
+    num_samples: int | None = None
+    independent: bool = False
+    prior_points: int | None = None
+    noise_prior: InverseGamma | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.points, Tensor) and not len(self.points):
+            raise ValueError("the set of extra points is empty: give at least one, or points=None")
+        if self.prior_points is not None and self.prior_points < 1:
+            raise ValueError(f"the prior must be seen at one point at least, got prior_points = {self.prior_points}")
+        self._parvi()  # refuses what does not go together
+
+    def _parvi(self) -> ParVI:
+        direction = self.direction if self.noise_prior is None else _NoiseApart(self.direction)
+        return ParVI(direction, self.num_samples, self.independent)
+
+    def _rows(self, data: int, extra: int, rng: torch.Generator) -> Tensor | None:
+        """M of the inputs: half of them data where there are extra points."""
+        if self.prior_points is None:
+            return None
+        if self.prior_points > data + extra:
+            raise ValueError(f"prior_points = {self.prior_points} exceeds the {data + extra} inputs of a step")
+        beyond = min(extra, self.prior_points // 2)
+        inside = self.prior_points - beyond
+        if inside > data:
+            inside, beyond = data, self.prior_points - data
+        pick = [torch.randperm(n, generator=rng, device=rng.device)[:m] for n, m in ((data, inside), (extra, beyond))]
+        return torch.cat([pick[0], data + pick[1]])
+
+    def at(self, target: Posterior, batch: Tensor | None, rng: torch.Generator) -> FunctionPosterior:
+        """The target of one step: fresh points, a fresh prior where it is drawn, and where that is seen.
+
+        Raises:
+            ValueError: as :class:`FunctionPosterior`, or if there are fewer inputs than ``prior_points``.
+        """
+        _check_target(target)
+        points = self.points(target.inputs, rng) if callable(self.points) else self.points
+        given = getattr(self.prior, "given", None)
+        prior = self.prior if given is None else given(target, rng)
+        extra = 0 if points is None else len(points)
+        rows = self._rows(target.num_data if batch is None else len(batch), extra, rng)
+        return FunctionPosterior(target, points, prior, batch, rows, self.noise_prior)
+
+    def __call__(self, sampler, target, batch, rng):
+        here = self.at(target, batch, rng)
+        if self.noise_prior is not None and not here.shared:
+            raise ValueError(
+                "noise_prior is for a network with LearnedNoise: its noise is known, leave noise_prior out"
+            )
+        return self._parvi()(Evaluated(sampler, target.network, here.x), here, None, rng)

@@ -1,0 +1,121 @@
+"""Tables 4 to 8 of function-space POVI: lengths as printed, the released model, rows of the tables, small runs."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gpvi_lib import ArcCosine, data
+from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.experiments import fpovi_uci as uci
+from gpvi_lib.lab.experiment import RunContext
+from gpvi_lib.report import scoreboard
+
+BOSTON = EXPERIMENTS["fpovi-uci-boston"]
+
+
+def context(seed=0) -> RunContext:
+    return RunContext(torch.device("cpu"), seed, None, "test", False)
+
+
+def problem(method="f_svgd", split=0):
+    return uci.Problem(data.regression("diabetes", split), BOSTON.config(method, "smoke"), torch.device("cpu"))
+
+
+def test_lengths_are_those_of_the_design():
+    """Steps that the specification counts from the printed epochs."""
+    expected = {
+        "yacht": 1_500, "boston": 2_500, "concrete": 3_000, "energy": 3_500, "winered": 6_000,
+        "kin8nm": 24_000, "power": 27_000, "naval": 33_000, "protein": 126_000,
+    }  # fmt: skip
+    found = {name: EXPERIMENTS[f"fpovi-uci-{name}"].config("f_svgd", "paper")["steps"] for name in uci.ROWS}
+    assert found == expected
+    for name in uci.ROWS:
+        for score in EXPERIMENTS[f"fpovi-uci-{name}"].scores:
+            assert score.printed_steps("f_svgd") == expected[name]
+
+
+def test_the_rows_of_a_set_are_the_real_ones():
+    for name, rows in uci.ROWS.items():
+        if data.available(name):
+            found = data.uci(name, 0)
+            assert len(found.inputs) + len(found.test_inputs) == rows
+            assert uci.steps_in_an_epoch(name) == math.ceil(
+                len(found.inputs) / min(uci.epochs_and_batch(rows)[1], rows)
+            )
+
+
+def test_splits_of_every_set():
+    assert [len(EXPERIMENTS[f"fpovi-uci-{name}"].seeds("paper")) for name in ("yacht", "power", "protein")] == [
+        20,
+        5,
+        1,
+    ]
+    assert BOSTON.data_sets("paper") == ("boston",) and BOSTON.data_sets("quick") == ()
+
+
+def test_the_released_model_has_functions_of_variance_two():
+    """Inputs of norm about 1 after the division: 1/2 · 50 · (1 + 1) / 50 = 1, and 1 of the output's bias."""
+    target = problem().posterior
+    assert_close(target.inputs.square().sum(1).mean(), torch.tensor(1.0), rtol=1e-3, atol=0)
+    variance = ArcCosine().given(target).covariance(target.inputs).diagonal().mean()
+    assert float(variance) == pytest.approx(2.0, abs=0.02)
+
+
+def test_the_best_row_has_the_target_of_the_existing_records():
+    from gpvi_lib.experiments import uci_regression
+
+    scaled, _, _ = data.regression("diabetes", 3).standardised()
+    mine, theirs = problem("f_svgd_best", 3).posterior, uci_regression.posterior(scaled)
+    w = torch.randn(4, mine.dim, generator=torch.Generator().manual_seed(0)) * theirs.prior.scale
+    assert_close(mine.log_prob(w), theirs.log_prob(w))
+
+
+def test_particles_start_with_the_median_noise():
+    config = BOSTON.config("f_svgd", "smoke") | {"steps": 0}
+    found = uci.run(config, "f_svgd", context()).metrics
+    _, _, factor = data.regression("diabetes", 0).standardised()
+    assert found["noise"] == pytest.approx(0.5 * factor, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", BOSTON.methods)
+def test_a_small_run(method):
+    config = BOSTON.config(method, "smoke")
+    first, again = (uci.run(config, method, context()) for _ in range(2))
+    assert first.metrics == again.metrics and all(math.isfinite(value) for value in first.metrics.values())
+    assert first.arrays["history_step"].tolist() == [0, 5, 10]
+    assert first.arrays["history_rmse"][-1] == pytest.approx(first.metrics["rmse"])
+
+
+@pytest.mark.parametrize("shape", ["-50-50", "-10-10"])
+def test_a_small_run_of_two_layers(shape):
+    experiment = EXPERIMENTS[f"fpovi-uci-yacht{shape}"]
+    config = experiment.config("f_svgd", "smoke")
+    assert config["hidden"] == [int(units) for units in shape[1:].split("-")]
+    assert math.isfinite(experiment.run(config, "f_svgd", context()).metrics["nll"])
+
+
+def test_training_beats_the_mean_of_the_targets():
+    config = BOSTON.config("f_svgd", "quick") | {"steps": 300, "history_every": 300}
+    found = uci.run(config, "f_svgd", context()).metrics
+    raw = data.regression("diabetes", 0)
+    constant = float((raw.test_targets - raw.targets.mean()).square().mean().sqrt())
+    assert found["rmse"] < 0.9 * constant
+
+
+def test_every_published_row_of_tables_4_to_8_has_its_run():
+    published = {
+        (row.item, row.method, row.metric)
+        for row in scoreboard.published()
+        if row.item.split("/")[1] in ("table4", "table5", "table6", "table7", "table8")
+        and row.item.startswith("fpovi/")
+    }
+    filled = {
+        (score.item, experiment.row(method, score)[0], score.metric)
+        for experiment in EXPERIMENTS.values()
+        if experiment.name.startswith("fpovi-uci-")
+        for score in experiment.scores
+        for method in experiment.methods_of(score)
+    }
+    assert filled >= published
