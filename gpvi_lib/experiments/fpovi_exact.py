@@ -15,13 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..directions import SVGD
 from ..function_priors import GaussianProcess, SquaredExponential
 from ..function_space import FunctionPosterior, FunctionSpaceParVI
 from ..networks import FlatMLP
+from ..objectives import Objective, ParVI
 from ..samplers import Particles, Sampler, standard_normal
 from ..targets import NormalLikelihood, Posterior, Target
 from .base import Experiment, Outcome, RunContext
-from .build import build_objective, train
+from .build import train
 from .function_models import layer_scales
 
 INPUTS = torch.linspace(-2, 2, 21, dtype=torch.float64)
@@ -29,7 +31,6 @@ TEST = torch.tensor([1.7, 1.9, 2.1], dtype=torch.float64)
 NOISE, LENGTH, HIDDEN = 0.1, 0.5, (50, 50)
 SMALLEST = 1e-15
 """A variance below which two functions are one: a divergence stays a finite number."""
-SVGD = {"kind": "svgd"}
 SPECS: dict[str, dict] = {
     "exact": {},
     "network": {},
@@ -133,13 +134,13 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     network = FlatMLP([1, *config["hidden"], 1])
     weights = Posterior(network, NormalLikelihood(config["noise"]), x, y)
     prior = GaussianProcess(SquaredExponential(config["length"]), config["floor"])
+    target: Target = weights
+    objective: Objective = FunctionSpaceParVI(SVGD(), test, prior)
     if method == "exact":
-        target: Target = FunctionPosterior(weights, test, prior)
-        objective = build_objective({"kind": "parvi", "direction": SVGD})
-        start = _prior_draws(config, prior.covariance(target.x), rng)
+        values = FunctionPosterior(weights, test, prior)
+        target, objective = values, ParVI(SVGD())
+        start = _prior_draws(config, prior.covariance(values.x), rng)
     else:
-        target = weights
-        objective = FunctionSpaceParVI(build_objective({"kind": "parvi", "direction": SVGD}).direction, test, prior)
         scale = layer_scales(network, "start", torch.float64).to(rng.device)
         start = scale * standard_normal((config["particles"], target.dim), rng, scale)
     sampler = Particles(start)

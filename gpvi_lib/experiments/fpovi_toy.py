@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..errors import RecordMissing, RecordStale
-from ..function_priors import ArcCosine
+from ..function_priors import ArcCosine, weight_scale
 from ..hmc import AcceptanceWarning, hmc
 from ..networks import FlatMLP
 from ..paths import results_root
@@ -101,7 +101,7 @@ def reference_config(method: str, profile: str) -> dict:
 def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
     """HMC in units of the prior's scale, from draws of the prior, diagnosed by ``f(x)`` on the grid."""
     target = posterior(config["width"], device=context.device)
-    scale = target.prior.scale
+    scale = weight_scale(target)
     rng = torch.Generator(context.device).manual_seed(context.seed)
     start = standard_normal((config["chains"], target.dim), rng, scale)
     with warnings.catch_warnings():
