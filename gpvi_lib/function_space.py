@@ -141,21 +141,24 @@ class FunctionPosterior:
         value = self.log_likelihood(f)
         return value + self._noise_log_prob(self._split(f)[1]) if self.shared else value
 
-    def log_prob(self, f: Float[Tensor, "n v"], batch: None = None) -> Float[Tensor, " n"]:
-        """``log p(f | D)`` up to a constant, under a prior that has ``log_prob(f, x)``."""
-        value = self._without_prior(f)
+    def log_prob(self, x: Float[Tensor, "n v"], batch: Tensor | None = None) -> Float[Tensor, " n"]:
+        """``log p(f | D)`` up to a constant at function values ``x``, under a prior that has ``log_prob(f, x)``.
+
+        The minibatch is the one that the target was built with, as in :meth:`score`.
+        """
+        value = self._without_prior(x)
         if self.prior is None:
             return value
         if not hasattr(self.prior, "log_prob"):
             raise ValueError(f"{type(self.prior).__name__} has a score and no log_prob(f, x): take a GaussianProcess")
-        return value + self.prior.log_prob(self._split(f)[0][:, self._seen], self.x[self._seen])
+        return value + self.prior.log_prob(self._split(x)[0][:, self._seen], self.x[self._seen])
 
     @property
     def _seen(self) -> slice | Tensor:
         """The inputs at which the prior is seen."""
         return slice(None) if self.rows is None else self.rows
 
-    def score(self, f: Float[Tensor, "n v"], batch: None = None) -> Float[Tensor, "n v"]:
+    def score(self, f: Float[Tensor, "n v"], batch: Tensor | None = None) -> Float[Tensor, "n v"]:
         """``∇_f log p(f | D)``; the minibatch is the one that the target was built with."""
         with torch.enable_grad():
             f = f.detach().requires_grad_(True)

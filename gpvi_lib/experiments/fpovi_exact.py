@@ -11,8 +11,6 @@ Three numbers say what to compare with: ``down_sampled``, the posterior given ev
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,7 +24,7 @@ from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.networks import FlatMLP
 from gpvi_lib.objectives import Objective, ParVI
 from gpvi_lib.samplers import Particles, Sampler, standard_normal
-from gpvi_lib.targets import NormalLikelihood, Posterior
+from gpvi_lib.targets import NormalLikelihood, Posterior, Target
 
 INPUTS = torch.linspace(-2, 2, 21, dtype=torch.float64)
 TEST = torch.tensor([1.7, 1.9, 2.1], dtype=torch.float64)
@@ -136,14 +134,13 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     network = FlatMLP([1, *config["hidden"], 1])
     weights = Posterior(network, NormalLikelihood(config["noise"]), x, y)
     prior = GaussianProcess(SquaredExponential(config["length"]), config["floor"])
+    target: Target = weights
+    objective: Objective = FunctionSpaceParVI(SVGD(), test, prior)
     if method == "exact":
-        functions = FunctionPosterior(weights, test, prior)
-        start = _prior_draws(config, prior.covariance(functions.x), rng)
-        target: Any = functions
-        objective: Objective = ParVI(SVGD())
+        values = FunctionPosterior(weights, test, prior)
+        target, objective = values, ParVI(SVGD())
+        start = _prior_draws(config, prior.covariance(values.x), rng)
     else:
-        target = weights
-        objective = FunctionSpaceParVI(SVGD(), test, prior)
         scale = layer_scales(network, "start", torch.float64).to(rng.device)
         start = scale * standard_normal((config["particles"], target.dim), rng, scale)
     sampler = Particles(start)

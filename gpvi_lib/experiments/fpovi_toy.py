@@ -22,7 +22,7 @@ from torch import Tensor
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.function_models import REPULSION_OFF, function_scores, layer_scales, mean_distance
 from gpvi_lib.experiments.nuts_reference import diagnostics
-from gpvi_lib.function_priors import ArcCosine
+from gpvi_lib.function_priors import ArcCosine, weight_scale
 from gpvi_lib.hmc import AcceptanceWarning, hmc
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
 from gpvi_lib.lab.runner import load_or_run
@@ -101,7 +101,7 @@ def reference_config(method: str, profile: str) -> dict:
 def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
     """HMC in units of the prior's scale, from draws of the prior, diagnosed by ``f(x)`` on the grid."""
     target = posterior(config["width"], device=context.device)
-    scale = torch.as_tensor(target.prior.scale)
+    scale = weight_scale(target)
     rng = torch.Generator(context.device).manual_seed(context.seed)
     start = standard_normal((config["chains"], target.dim), rng, scale)
     with warnings.catch_warnings():

@@ -68,6 +68,8 @@ PRINTED: dict[str, Printed] = {
     **{f"gpvi/figure{number}": CLASSIFICATION for number in (2, 8, 9)},
     "gpvi/table3/mnist": Printed("Table 9", MNIST_EPOCHS, "epochs", batch=50, samples=10),
     "gpvi/table4/cifar10": Printed("Table 10", CIFAR10_EPOCHS, "epochs", batch=50, samples=10),
+    "fpovi/table2/mnist": Printed("section 5.2.2 of function-space POVI", 1_000, "epochs", batch=100),
+    "fpovi/table9/mnist": Printed("appendix B.3 of function-space POVI", 1_000, "epochs", batch=1_000, samples=20),
     **{
         f"fpovi/{table}/{name}": entry
         for entry, names in (

@@ -1,0 +1,149 @@
+"""Table 3 of function-space POVI: the bandits' rewards and regrets, the players' parts, small games, interruptions."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gpvi_lib import checkpoints
+from gpvi_lib.errors import OutOfTime
+from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.experiments import fpovi_bandits as bandits
+from gpvi_lib.lab.experiment import RunContext
+
+WHEEL, MUSHROOM = (EXPERIMENTS[f"fpovi-bandits-{name}"] for name in ("wheel", "mushroom"))
+
+
+def context(checkpoint=None, seed=0) -> RunContext:
+    return RunContext(torch.device("cpu"), seed, checkpoint, "test", False)
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_uniform_play_on_the_wheel_has_the_regret_of_the_design():
+    """0.0975 · 39.16 + 0.9025 · 0.16 = 3.96 a round; its standard error over 40,000 contexts is 0.06."""
+    wheel = bandits.wheel(40_000, rng())
+    assert float(wheel.uniform_regret().mean()) == pytest.approx(3.96, abs=0.2)
+    assert_close(wheel.rewards.mean(0), wheel.expected.mean(0), rtol=0, atol=1e-3)
+    out = wheel.contexts.norm(dim=1) > 0.95
+    assert float(out.float().mean()) == pytest.approx(0.0975, abs=0.006)
+    assert torch.equal(wheel.expected.amax(1), torch.where(out, 50.0, 1.2))
+    best = wheel.expected.argmax(1)
+    signs = torch.tensor([[1, 1], [-1, 1], [1, -1], [-1, -1.0]])[best[out]]
+    assert bool((signs == wheel.contexts[out].sign()).all())
+
+
+def test_eating_pays_what_the_paper_says():
+    bandit = bandits.eating("digits", 20_000, rng())
+    poisonous = bandit.expected[:, 1] < 0
+    assert set(bandit.rewards[poisonous, 1].tolist()) == {5.0, -35.0} and set(
+        bandit.rewards[~poisonous, 1].tolist()
+    ) == {5.0}
+    assert float(bandit.rewards[poisonous, 1].mean()) == pytest.approx(-15, abs=0.8)  # standard error 0.2
+    assert bool((bandit.rewards[:, 0] == 0).all())
+    share = float(poisonous.float().mean())
+    assert float(bandit.uniform_regret().mean()) == pytest.approx(2.5 * (1 - share) + 7.5 * share, rel=1e-5)
+
+
+def test_regret_is_what_the_best_arm_has_more():
+    bandit = bandits.Bandit(torch.zeros(3, 2), torch.zeros(3, 2), torch.tensor([[0.0, 5.0], [0.0, -15.0], [0.0, 5.0]]))
+    assert bandit.regret(torch.tensor([1, 1, 0])).tolist() == [0, 15, 5]
+    assert bandit.regret(torch.tensor([0, 0])).tolist() == [5, 0]
+
+
+def test_the_likelihood_is_that_of_the_played_arm(normal):
+    outputs, rewards = normal(3, 4, 2), normal(4)
+    arms = torch.tensor([0, 1, 1, 0])
+    played = torch.stack([arms.double(), rewards], 1)
+    found = bandits.PlayedArm(0.5)(outputs, played)
+    chosen = torch.stack([outputs[:, i, arm] for i, arm in enumerate(arms)], 1)
+    expected = torch.distributions.Normal(chosen, 0.5).log_prob(rewards)
+    assert_close(found - found[0, 0], expected - expected[0, 0])
+    masks = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [0, 0, 0]]).double()
+    assert_close(bandits.PlayedArm(0.5)(outputs, torch.cat([played, masks], 1)), found * masks.mT)
+
+
+def test_the_prior_is_that_of_the_released_code():
+    network = bandits.FlatMLP([2, 100, 100, 5])
+    parts = network.unflatten(bandits.weight_prior(network, 10.0).scale)
+    assert [float(part.flatten()[0]) ** 2 for part in parts.values()] == pytest.approx([0.1] * 4 + [10] * 2)
+
+
+def test_the_first_trainings_are_longer():
+    config = WHEEL.config("f_svgd", "paper")
+    player = bandits.Player(config, bandits.wheel(10, rng()), context(), rng())
+    steps = []
+    for player.trainings in range(22):
+        steps.append(player._steps())
+    assert steps[0] == 2_000 and steps[19:] == [100, 100, 100]
+    assert steps == sorted(steps, reverse=True) and steps[10] == 1_000
+    assert config["rounds"] // config["every"] == 200
+
+
+def test_the_process_is_exact_regression_for_each_arm(normal):
+    config = WHEEL.config("gp", "smoke")
+    bandit = bandits.wheel(60, rng())
+    player = bandits.ProcessPlayer(config, bandit, context(), rng())
+    arms = torch.arange(60) % 5
+    rewards = bandit.rewards[torch.arange(60), arms]
+    player.learn(bandit.contexts, arms, rewards)
+    x, lower, half = player.data[2]
+    mine = arms == 2
+    noisy = player._kernel(x, x) + 0.01 * torch.eye(12)
+    at = bandit.contexts[:3].double()
+    gain = torch.linalg.solve_triangular(lower, player._kernel(x, at), upper=False)
+    expected = player._kernel(at, x) @ torch.linalg.solve(noisy, rewards[mine].double())
+    assert_close((gain.mT @ half)[:, 0], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", WHEEL.methods)
+@pytest.mark.parametrize("experiment", [WHEEL, MUSHROOM], ids=["wheel", "mushroom"])
+def test_a_small_game(experiment, method):
+    config = experiment.config(method, "smoke")
+    first, again = (experiment.run(config, method, context()) for _ in range(2))
+    assert first.metrics == again.metrics and all(math.isfinite(value) for value in first.metrics.values())
+    assert int(first.arrays["arms"].sum()) == 60
+    assert first.metrics["uniform_regret_a_round"] > 0
+
+
+def test_every_arm_is_pulled_twice_at_first():
+    config = WHEEL.config("gp", "smoke")
+    bandit = bandits.make(config, 0)
+    arms, _ = bandits.play(config, bandit, bandits.ProcessPlayer(config, bandit, context(), rng()), context())
+    assert arms[:10].tolist() == [0, 1, 2, 3, 4] * 2
+
+
+def test_all_methods_meet_the_same_rounds():
+    bandit, other = (bandits.make(WHEEL.config(m, "smoke"), 3) for m in ("gp", "f_svgd"))
+    assert torch.equal(bandit.rewards, other.rewards) and torch.equal(bandit.contexts, other.contexts)
+
+
+@pytest.mark.parametrize("method", ["f_svgd", "bootstrap", "gp"])
+def test_an_interrupted_game_ends_as_one_that_was_not(method, tmp_path):
+    config = WHEEL.config(method, "smoke") | {"rounds": 130}
+    whole = bandits.run(config, method, context())
+    path = tmp_path / "game.pt"
+    for _ in range(9):
+        try:
+            with checkpoints.deadline(0.0):  # it is over after every training
+                parts = bandits.run(config, method, context(path))
+        except OutOfTime:
+            continue
+        break
+    else:
+        parts = bandits.run(config, method, context(path))
+    assert parts.metrics == whole.metrics and torch.equal(parts.arrays["regret"], whole.arrays["regret"])
+
+
+def test_learning_beats_uniform_play():
+    """The process on 600 rounds of the digits: half of uniform play's regret at most in the second half."""
+    config = MUSHROOM.config("gp", "smoke") | {"rounds": 600}
+    assert bandits.run(config, "gp", context()).metrics["late_relative_regret_percent"] < 50
+
+
+def test_only_the_published_mushrooms_need_a_download():
+    assert [MUSHROOM.data_sets(profile) for profile in ("smoke", "quick", "paper")] == [(), (), ("mushroom",)]
+    assert WHEEL.data_sets("paper") == ()
