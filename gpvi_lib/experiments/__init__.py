@@ -15,6 +15,7 @@ from gpvi_lib.experiments import (
     gaussian_density,
     inverse_cost,
     inverse_solvers,
+    livi_problem,
     nuts_reference,
     one_dimensional_regression,
     open_category,
@@ -51,6 +52,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         uci_regression.EXPERIMENT,
         wild_mixture.EXPERIMENT,
         wild_logistic.EXPERIMENT,
+        livi_problem.REFERENCE,
     )
 }
 
