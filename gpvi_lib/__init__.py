@@ -5,6 +5,7 @@ back through the sampler) meet in :func:`fit`.
 """
 
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
+from gpvi_lib.entropy import EntropyBracket, elbo_bracket, entropy_bracket, linearized_entropy, smallest_singular_value
 from gpvi_lib.errors import DataMissing, DivergedError, GPVIError, RecordError, UnknownName
 from gpvi_lib.fit import FitResult, fit
 from gpvi_lib.flows import Flow
@@ -20,8 +21,12 @@ from gpvi_lib.inverse import (
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
 from gpvi_lib.langevin import LangevinNetwork, share_outside
 from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
+from gpvi_lib.laplace import LastLayerLaplace, last_layer_laplace
+from gpvi_lib.latent import LatentGenerator, LatentSampler, PointEstimate
+from gpvi_lib.livi import AVB, LIVI
+from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
 from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein, wasserstein_1d
-from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, mlp
+from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, lenet5_unpadded, mlp
 from gpvi_lib.objectives import (
     GPVI,
     KernelSteinDiscrepancy,
@@ -40,6 +45,7 @@ from gpvi_lib.targets import (
     CategoricalLikelihood,
     ClassificationPosterior,
     EnergyPotential,
+    FlatFirst,
     FlatPrior,
     Gaussian,
     GaussianMixture,
@@ -62,8 +68,10 @@ from gpvi_lib.wild import GaussNewtonParVI, OverProblems, PathELBO, RegressedPar
 __version__ = "0.1.0"
 
 __all__ = [
+    "AVB",
     "GFSF",
     "GPVI",
+    "LIVI",
     "RBF",
     "SVGD",
     "AdaptiveLangevin",
@@ -77,7 +85,9 @@ __all__ = [
     "DenseInverse",
     "DivergedError",
     "EnergyPotential",
+    "EntropyBracket",
     "FitResult",
+    "FlatFirst",
     "FlatMLP",
     "FlatModule",
     "FlatPrior",
@@ -92,11 +102,15 @@ __all__ = [
     "InverseJacobian",
     "KernelSteinDiscrepancy",
     "LangevinNetwork",
+    "LastLayerLaplace",
+    "LatentGenerator",
+    "LatentSampler",
     "LearnedNoise",
     "LineGrid",
     "Linearization",
     "LogisticPosterior",
     "LogisticPrior",
+    "MatrixGenerator",
     "MaximumLikelihood",
     "MeanField",
     "NegativeELBO",
@@ -109,6 +123,7 @@ __all__ = [
     "Particles",
     "PathELBO",
     "PlaneGrid",
+    "PointEstimate",
     "Posterior",
     "ProblemFamily",
     "RecordError",
@@ -117,6 +132,7 @@ __all__ = [
     "Sampler",
     "ScaleMixturePrior",
     "SemiImplicitELBO",
+    "SplitMatrixGenerator",
     "SteinCritic",
     "Target",
     "UnknownName",
@@ -124,13 +140,18 @@ __all__ = [
     "binned_divergence",
     "cifar_cnn",
     "curvature",
+    "elbo_bracket",
+    "entropy_bracket",
     "fit",
     "gaussian_chain",
     "hmc",
     "kernel_gradient_sum",
     "ksd_u_statistic",
+    "last_layer_laplace",
     "leapfrog",
     "lenet5",
+    "lenet5_unpadded",
+    "linearized_entropy",
     "load_sampler",
     "mala",
     "median_bandwidth",
@@ -140,6 +161,7 @@ __all__ = [
     "score",
     "share_outside",
     "sliced_wasserstein",
+    "smallest_singular_value",
     "surrogate",
     "wasserstein_1d",
 ]

@@ -94,6 +94,27 @@ class FlatModule:
             return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
         return vmap(one)(self.unflatten(w))
 
+    def last_features(
+        self, w: Float[Tensor, " d"], inputs: Float[Tensor, "b ..."]
+    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b c"]]:
+        """What enters the last layer of one network, and what leaves it.
+
+        Raises:
+            ValueError: unless the last layer is a trained ``nn.Linear`` with a bias, last among the weights.
+        """
+        last = [part for part in self._module.modules() if isinstance(part, nn.Linear)][-1:]
+        ends = [self._module.get_parameter(name) for name in list(self._shapes)[-2:]]
+        wanted = [last[0].weight, last[0].bias] if last else []
+        if len(wanted) != len(ends) or not all(a is b for a, b in zip(ends, wanted, strict=True)):
+            raise ValueError("the network must end in a trained nn.Linear with a bias, last among its weights")
+        seen: list[Tensor] = []
+        handle = last[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+        try:
+            outputs = functional_call(self._module, self.unflatten(w) | self._constants_like(w), (inputs,))
+        finally:
+            handle.remove()
+        return seen[0], outputs
+
     def fan_in_scale(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, " d"]:
         """``1 / sqrt(fan in)`` of each weight; a bias takes the fan-in of its layer's weight.
 
