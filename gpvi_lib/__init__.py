@@ -21,7 +21,7 @@ from gpvi_lib.inverse import (
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
 from gpvi_lib.langevin import LangevinNetwork, share_outside
 from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
-from gpvi_lib.laplace import LastLayerLaplace, last_layer_laplace
+from gpvi_lib.laplace import LastLayerLaplace, MaximumPosterior, last_layer_laplace
 from gpvi_lib.latent import LatentGenerator, LatentSampler, PointEstimate
 from gpvi_lib.livi import AVB, LIVI
 from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
@@ -112,6 +112,7 @@ __all__ = [
     "LogisticPrior",
     "MatrixGenerator",
     "MaximumLikelihood",
+    "MaximumPosterior",
     "MeanField",
     "NegativeELBO",
     "NormalLikelihood",

@@ -1,4 +1,4 @@
-"""Laplace's approximation of the last layer of a classifier, the rest of the network at its mode."""
+"""The mode of a posterior, and Laplace's approximation of the last layer of a classifier around it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpvi_lib.samplers import Sampler, standard_normal
+from gpvi_lib.objectives import Objective
+from gpvi_lib.samplers import Particles, Sampler, standard_normal
+from gpvi_lib.targets.base import log_prob
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood
 from gpvi_lib.targets.posterior import Posterior
 from gpvi_lib.targets.priors import NormalPrior
 
 DATA_AT_ONCE = 1_000
+
+
+class MaximumPosterior(Objective):
+    """``-mean_i log p(x_i)`` of free particles, each on its own: the mode of a posterior, or several of its modes."""
+
+    def __call__(self, sampler, target, batch, rng):
+        if not isinstance(sampler, Particles):
+            raise ValueError(f"MaximumPosterior needs Particles, got {type(sampler).__name__}; use NegativeELBO")
+        loss = -log_prob(target, sampler.rsample(None, rng), batch).mean()
+        return loss, {"log_prob": -loss.detach()}
 
 
 class LastLayerLaplace(Sampler):

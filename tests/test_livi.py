@@ -27,10 +27,12 @@ from gpvi_lib import (
     LatentGenerator,
     LearnedNoise,
     MatrixGenerator,
+    MaximumPosterior,
     MeanField,
     NegativeELBO,
     NormalLikelihood,
     NormalPrior,
+    Particles,
     PointEstimate,
     Posterior,
     SplitMatrixGenerator,
@@ -599,6 +601,22 @@ def classifier(**settings) -> Posterior:
     )
 
 
+def test_the_mode_of_a_gaussian_is_its_mean(rng):
+    mean = torch.tensor([1.0, -2.0])
+    particles = Particles(torch.zeros(3, 2))
+    fit(
+        particles,
+        Gaussian(mean, torch.eye(2)),
+        MaximumPosterior(),
+        steps=300,
+        lr=0.1,
+        final_lr=1e-3,
+        rng=rng,
+        progress=False,
+    )
+    assert_close(particles.x.detach(), mean.expand(3, 2), atol=1e-3, rtol=0)
+
+
 @pytest.mark.parametrize("power", [1.0, 0.3])
 def test_last_layer_laplace_has_the_hessian_of_the_last_layer(power):
     target = classifier(power=power)
@@ -669,6 +687,7 @@ BAD = {
     ),
     "ELBO of a mixture": (lambda: loss(NegativeELBO(2), latent()), "is a mixture over z"),
     "GPVI of a mixture": (lambda: loss(GPVI(2), latent()), "maps k [+] m numbers to m"),
+    "mode of a generator": (lambda: loss(MaximumPosterior(), latent()), "needs Particles, got LatentGenerator"),
     "AVB without a prior": (lambda: loss(AVB(2), latent()), "NoneType has no sample"),
 }
 

@@ -15,7 +15,9 @@ from gpvi_lib.experiments import (
     gaussian_density,
     inverse_cost,
     inverse_solvers,
+    livi_entropy,
     livi_problem,
+    livi_toy,
     nuts_reference,
     one_dimensional_regression,
     open_category,
@@ -53,6 +55,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         wild_mixture.EXPERIMENT,
         wild_logistic.EXPERIMENT,
         livi_problem.REFERENCE,
+        livi_toy.EXPERIMENT,
+        livi_entropy.EXPERIMENT,
     )
 }
 

@@ -76,9 +76,9 @@ def functions(target: RegressionPosterior, w: Float[Tensor, "n d"], x: Tensor = 
     return target.predict(w, (x / OUTER)[:, None].to(w))
 
 
-def fresh_log_likelihood(f: Float[Tensor, "n b"]) -> float:
+def fresh_log_likelihood(f: Float[Tensor, "n b"], noise: float = NOISE) -> float:
     """Mean log predictive density, in nats, of the fresh points at which the functions were evaluated."""
-    return float(regression_log_likelihood(f.double().cpu(), data(FRESH)[1], NOISE).mean())
+    return float(regression_log_likelihood(f.double().cpu(), data(FRESH)[1], noise).mean())
 
 
 # ---------------------------------------------------------------- scores against the reference
