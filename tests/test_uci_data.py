@@ -102,7 +102,7 @@ def test_a_damaged_set_names_the_file_and_the_remedy(file, damage, published, ro
 
 
 def test_names_that_do_not_exist(root):
-    with pytest.raises(UnknownName, match="UCI set .*boston, concrete, energy, yacht"):
+    with pytest.raises(UnknownName, match="UCI set .*boston, concrete, energy, kin8nm, naval, yacht"):
         data.uci("bostn", 0)
     with pytest.raises(UnknownName, match="split of boston"):
         data.uci("boston", 20)
@@ -119,7 +119,10 @@ def test_the_registry_is_complete():
     assert {path.split("/")[0] for path in registry} == set(data.UCI_FOLDERS.values())
 
 
-@pytest.mark.parametrize(("name", "rows", "columns"), [("boston", 506, 13), ("concrete", 1030, 8), ("energy", 768, 8)])
+@pytest.mark.parametrize(
+    ("name", "rows", "columns"),
+    [("boston", 506, 13), ("concrete", 1030, 8), ("energy", 768, 8), ("kin8nm", 8192, 8), ("naval", 11934, 16)],
+)
 def test_the_real_sets(name, rows, columns):
     if not (data.data_root() / "UCI_Datasets" / data.UCI_FOLDERS[name]).exists():
         pytest.skip(f"{name} is not below {data.data_root()}; `python -m gpvi_lib data {name}` gets it")

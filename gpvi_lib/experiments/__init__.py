@@ -18,6 +18,7 @@ from gpvi_lib.experiments import (
     livi_entropy,
     livi_problem,
     livi_toy,
+    livi_uci,
     nuts_reference,
     one_dimensional_regression,
     open_category,
@@ -57,6 +58,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         livi_problem.REFERENCE,
         livi_toy.EXPERIMENT,
         livi_entropy.EXPERIMENT,
+        *livi_uci.EXPERIMENTS,
     )
 }
 
