@@ -87,10 +87,13 @@ VARIANTS = {
     "exact": "exact value",
     "from_mode": "from a mode",
     "fixed": "one fixed λ",
+    "bayes": "power 1, prior 1",
+    "wide": "power 1, prior 34.3",
+    "warm": "power 1/234, prior 1",
 }
 """Endings of LIVI's rows that are another setting of a method, and have its colour."""
 
-for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density"):
+for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density", "mf_vi"):
     for _end, _said in VARIANTS.items():
         METHOD_LABELS[f"{_method}_{_end}"] = f"{METHOD_LABELS[_method]} ({_said})"
         METHOD_COLOURS[f"{_method}_{_end}"] = METHOD_COLOURS[_method]

@@ -15,7 +15,9 @@ from gpvi_lib.experiments import (
     gaussian_density,
     inverse_cost,
     inverse_solvers,
+    livi_cifar10,
     livi_entropy,
+    livi_mnist,
     livi_problem,
     livi_toy,
     livi_uci,
@@ -59,6 +61,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         livi_toy.EXPERIMENT,
         livi_entropy.EXPERIMENT,
         *livi_uci.EXPERIMENTS,
+        *livi_mnist.EXPERIMENTS,
+        livi_cifar10.EXPERIMENT,
     )
 }
 
