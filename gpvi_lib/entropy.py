@@ -29,6 +29,8 @@ from gpvi_lib.targets.base import Target, log_prob
 NEWTON_STEPS = 30
 HALVINGS = 12
 """Of a step that does not go uphill."""
+LEAP, LEAPS = 0.3, 3
+"""Mean size and number of the leapfrog steps of a Hamiltonian move, in the unit of the proposal at the mode."""
 AT_ONCE = 4_000_000
 """Numbers in one tensor of the bracket, which bounds its memory."""
 ARRIVED = 1e-12
@@ -276,7 +278,7 @@ def entropy_bracket(
     rng: torch.Generator,
     *,
     regression: int = 2_000,
-    defence: float = 0.1,
+    temperatures: int = 0,
 ) -> EntropyBracket:
     r"""Bracket the entropy of ``θ = g(z) + s ⊙ η`` by importance sampling of z given θ.
 
@@ -287,8 +289,12 @@ def entropy_bracket(
 
     The second holds because ``z_0`` is an exact draw of the posterior of z, so the proposal must not know it: Newton's
     method starts from a linear regression of z on θ, learned from other draws, and the proposal is the normal at the
-    mode with precision ``M``; a share of the draws is from N(0, I), which keeps the weights bounded where g saturates
-    or folds. In float64.
+    mode with precision ``M``. In float64.
+
+    Where g is curved and s is large that normal is far from q(z | θ), and the bracket wide. Then the draws go from one
+    to the other through intermediate densities ``r^(1-β) (N N)^β``, by Hamiltonian moves that leave each as it is, and
+    ``z_0`` goes the way back: annealed importance sampling (Neal 2001), whose weights satisfy the same two inequalities
+    (Grosse, Ghahramani and Adams 2015).
 
     Args:
         sampler: with k up to some hundreds, as ``M`` is formed.
@@ -296,22 +302,23 @@ def entropy_bracket(
         draws: K.
         rng: all randomness.
         regression: draws of θ and z for the regression.
-        defence: the share of proposals from N(0, I), in [0, 1); a tenth costs a tenth of the draws.
+        temperatures: how many intermediate densities; 0 is plain importance sampling.
 
     Raises:
-        ValueError: if ``num_samples < 2``, ``draws < 1`` or ``defence`` is no such share.
+        ValueError: if ``num_samples < 2``, ``draws < 1`` or ``temperatures < 0``.
     """
-    if num_samples < 2 or draws < 1:
-        raise ValueError(f"a bracket needs 2 points and 1 draw at least, got {num_samples} and {draws}")
-    if not 0 <= defence < 1:
-        raise ValueError(f"defence must be in [0, 1), got {defence}")
+    if num_samples < 2 or draws < 1 or temperatures < 0:
+        raise ValueError(
+            "a bracket needs 2 points, 1 draw and 0 temperatures at least, got "
+            f"{num_samples}, {draws} and {temperatures}"
+        )
     sampler = copy.deepcopy(sampler).double()
     start = _Regression(sampler, regression, rng)
     noise = sampler.noise(num_samples, rng)
     z, points = noise[:, : sampler.noise_dim], sampler(noise)
     chunk = max(1, AT_ONCE // (draws * sampler.dim))
     parts = [
-        _bracket(sampler, a, b, start(b), draws, defence, rng)
+        _bracket(sampler, a, b, start(b), draws, temperatures, rng)
         for a, b in zip(z.split(chunk), points.split(chunk), strict=True)
     ]
     low, high, linearized = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -360,29 +367,77 @@ def _mode(sampler: LatentSampler, z: Float[Tensor, "n k"], points: Float[Tensor,
     return z
 
 
+@dataclass(frozen=True)
+class _Bridge:
+    """From the normal proposals r at the modes to ``N(z; 0, I) N(θ; g(z), s^2)``, in the proposals' own units u.
+
+    Attributes:
+        points: θ, ``(n, m)``.
+        mode: ``(n, k)``.
+        inverse: ``L⁻¹`` with ``L Lᵀ = M``, ``(n, k, k)``: ``z = mode + L⁻ᵀ u``.
+    """
+
+    sampler: LatentSampler
+    points: Float[Tensor, "n m"]
+    mode: Float[Tensor, "n k"]
+    inverse: Float[Tensor, "n k k"]
+
+    def __call__(self, u: Float[Tensor, "n j k"]) -> tuple[Tensor, Tensor, Tensor]:
+        """log r and the log-ratio of the two ends, ``(n, j)``, and the gradient of that ratio in u."""
+        z = (self.mode[:, None] + u @ self.inverse).flatten(0, 1)
+        mean, jacobian = self.sampler.latent_linearize(z)
+        scale = self.sampler.noise_scale
+        residual = (self.points.repeat_interleave(u.shape[1], 0) - mean) / scale
+        joint = normal_log_prob(z) + normal_log_prob(residual) - scale.log().sum()
+        slope = (jacobian.latent_vjp((residual / scale)[:, None])[:, 0] - z).view_as(u) @ self.inverse.mT
+        log_r = normal_log_prob(u) - self.inverse.diagonal(dim1=-2, dim2=-1).log().sum(-1)[:, None]
+        return log_r, joint.view(u.shape[:2]) - log_r, slope + u
+
+    def move(
+        self, u: Tensor, at: tuple[Tensor, Tensor, Tensor], beta: Float[Tensor, " j"], rng: torch.Generator
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """One Hamiltonian proposal in ``r (ratio)^β``, accepted or not; reversible."""
+        momentum = torch.randn(u.shape, generator=rng, dtype=u.dtype, device=u.device)
+        size = LEAP * (0.5 + torch.rand((), generator=rng, dtype=u.dtype, device=u.device))
+        energy = at[0] + beta * at[1] + normal_log_prob(momentum)
+        new, found = u, at
+        for _ in range(LEAPS):
+            momentum = momentum + 0.5 * size * (beta[:, None] * found[2] - new)
+            new = new + size * momentum
+            found = self(new)
+            momentum = momentum + 0.5 * size * (beta[:, None] * found[2] - new)
+        change = found[0] + beta * found[1] + normal_log_prob(momentum) - energy
+        uniform = torch.rand(change.shape, generator=rng, dtype=u.dtype, device=u.device)
+        taken = uniform.log() < change
+        log_r, ratio = (torch.where(taken, b, a) for a, b in zip(at[:2], found[:2], strict=True))
+        slope, u = (torch.where(taken[..., None], b, a) for a, b in ((at[2], found[2]), (u, new)))
+        return u, (log_r, ratio, slope)
+
+
 def _bracket(
     sampler: LatentSampler,
     z_0: Float[Tensor, "n k"],
     points: Float[Tensor, "n m"],
     start: Float[Tensor, "n k"],
     draws: int,
-    defence: float,
+    temperatures: int,
     rng: torch.Generator,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Both bounds of ``log q`` at some points, and H' at their z."""
     n, k = z_0.shape
     mode = _mode(sampler, start, points)
     lower = torch.linalg.cholesky(_precision(sampler.latent_linearize(mode)[1]))
-    eps = torch.randn(n, draws, k, generator=rng, dtype=z_0.dtype, device=z_0.device)
-    near = mode[:, None] + torch.linalg.solve_triangular(lower.mT, eps.mT, upper=True).mT
-    far = torch.rand(n, draws, 1, generator=rng, dtype=z_0.dtype, device=z_0.device) < defence
-    z = torch.cat([z_0[:, None], torch.where(far, eps, near)], dim=1)
-    standard = (z - mode[:, None]) @ lower  # in the unit of the proposal at the mode
-    log_near = normal_log_prob(standard) + lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)[:, None]
-    share = z.new_tensor(defence)
-    log_r = torch.logaddexp(torch.log1p(-share) + log_near, share.log() + normal_log_prob(z))
-    joint = _joint(sampler, z.flatten(0, 1), points.repeat_interleave(draws + 1, 0)).view(n, draws + 1)
-    log_w = joint - log_r
+    identity = torch.eye(k, dtype=lower.dtype, device=lower.device).expand_as(lower)
+    bridge = _Bridge(sampler, points, mode, torch.linalg.solve_triangular(lower, identity, upper=False))
+    fresh = torch.randn(n, draws, k, generator=rng, dtype=z_0.dtype, device=z_0.device)
+    u = torch.cat([(z_0 - mode)[:, None] @ lower, fresh], dim=1)
+    at, log_w = bridge(u), u.new_zeros(n, draws + 1)
+    for i in range(1, temperatures + 1):
+        log_w = log_w + at[1] / (temperatures + 1)
+        beta = u.new_full((draws + 1,), i / (temperatures + 1))
+        beta[0] = 1 - beta[0]  # of z_0, which goes the other way
+        u, at = bridge.move(u, at, beta, rng)
+    log_w = log_w + at[1] / (temperatures + 1)
     low = torch.logsumexp(log_w[:, 1:], 1) - math.log(draws)
     high = torch.logsumexp(log_w, 1) - math.log(draws + 1)
     return low, high, linearized_entropy(sampler.latent_linearize(z_0)[1])
@@ -390,14 +445,21 @@ def _bracket(
 
 @torch.no_grad()
 def elbo_bracket(
-    sampler: Sampler, target: Target, num_samples: int, draws: int, rng: torch.Generator, *, regression: int = 2_000
+    sampler: Sampler,
+    target: Target,
+    num_samples: int,
+    draws: int,
+    rng: torch.Generator,
+    *,
+    regression: int = 2_000,
+    temperatures: int = 0,
 ) -> dict[str, float]:
     """Certified bounds of ``E_q[log p(θ) - log q(θ)]`` for a sampler without a density, in nats.
 
     Args:
         sampler: a :class:`LatentSampler`, or a :class:`PointEstimate` with one in it.
         target: of the sampler's points; evaluated in the sampler's precision.
-        num_samples, draws, rng, regression: as in :func:`entropy_bracket`.
+        num_samples, draws, rng, regression, temperatures: as in :func:`entropy_bracket`.
 
     Returns:
         ``elbo_low`` and ``elbo_high`` with their standard errors ``elbo_low_se`` and ``elbo_high_se`` over the draws of
@@ -407,7 +469,7 @@ def elbo_bracket(
         ValueError: if the sampler has no latent z, or as :func:`entropy_bracket`.
     """
     inner, complete = latent_part(sampler)
-    found = entropy_bracket(inner, num_samples, draws, rng, regression=regression)
+    found = entropy_bracket(inner, num_samples, draws, rng, regression=regression, temperatures=temperatures)
     value = log_prob(target, complete(found.points).to(inner.noise_scale.dtype)).double()
     bounds = {
         "elbo_low": value - found.high,

@@ -360,24 +360,26 @@ def quadrature(sampler, points) -> torch.Tensor:
     return joint.logsumexp(1) + math.log(18 / 4_000)
 
 
-def test_a_density_of_two_components_lies_inside_the_bracket():
+@pytest.mark.parametrize(("points", "draws", "temperatures", "width"), [(200, 5, 300, 0.3), (500, 30, 0, 10.0)])
+def test_a_density_of_two_components_lies_inside_the_bracket(points, draws, temperatures, width):
     """In the mean over θ both estimates are on their sides, to 3 standard errors of the differences."""
     with torch.no_grad():
         sampler = bimodal()
-        found = entropy_bracket(sampler, 500, 200, seeded(2))
+        found = entropy_bracket(sampler, points, draws, seeded(2), temperatures=temperatures)
         exact = quadrature(sampler, found.points)
     for difference in (exact - found.low, found.high - exact):
-        assert float(difference.mean()) > -3 * float(difference.std()) / math.sqrt(500)
+        assert float(difference.mean()) > -3 * float(difference.std()) / math.sqrt(points)
     summary = found.summary()
-    assert summary["entropy_width"] < 0.05
-    assert summary["entropy_linearized"] < summary["entropy_low"] - 0.05  # H' is off here, and the bracket sees it
+    assert summary["entropy_width"] < width
+    assert summary["entropy_linearized"] < float(-exact.mean()) - 0.05  # H' is off here
 
 
-def test_a_gaussian_is_bracketed_exactly():
+@pytest.mark.parametrize("temperatures", [0, 4])
+def test_a_gaussian_is_bracketed_exactly(temperatures):
     """For affine g the proposal is the posterior of z: every weight is q(θ)."""
     sampler = latent(hidden=())
     weight, s = sampler.output.weight.detach(), sampler.noise_scale
-    found = entropy_bracket(sampler, 40, 3, seeded(), defence=0.0)
+    found = entropy_bracket(sampler, 40, 3, seeded(), temperatures=temperatures)
     covariance = weight @ weight.mT + torch.diag(s.square())
     exact = MultivariateNormal(sampler.output.bias.detach(), covariance).log_prob(found.points)
     assert_close(found.low, exact)
@@ -408,7 +410,7 @@ def test_the_elbo_bracket_of_a_gaussian_target(normal):
     found = elbo_bracket(sampler, Gaussian(p.mean, p.covariance_matrix), 4_000, 40, seeded())
     exact = -float(torch.distributions.kl_divergence(q, p))
     assert found["elbo_low"] == pytest.approx(exact, abs=4 * found["elbo_low_se"])
-    assert 0 < found["elbo_width"] < 0.01  # of the defence alone
+    assert found["elbo_width"] == pytest.approx(0, abs=1e-9)
 
 
 def test_many_latent_numbers_on_several_threads(rng):
@@ -567,7 +569,7 @@ def test_numbers_without_noise_come_first_and_are_trained(rng, tmp_path):
     assert bool((points[:, 0] == sampler.value).all()) and float(points[:, 1].std()) > 0
     residual = y - x[:, 0] * (x[:, 0] @ y) / (x[:, 0] @ x[:, 0])
     rms = float(residual.square().mean().sqrt())
-    assert float(sampler.value.exp()) == pytest.approx(rms, rel=0.1)  # n against n - 2, and chance
+    assert float(sampler.value.detach().exp()) == pytest.approx(rms, rel=0.1)  # n against n - 2, and chance
     assert elbo_bracket(sampler, target, 100, 50, rng)["elbo_width"] < 0.02
     loaded = load_sampler(save_sampler(sampler, tmp_path / "point.safetensors"))
     assert torch.equal(loaded.sample(4, seeded()), sampler.sample(4, seeded()))
@@ -677,8 +679,10 @@ BAD = {
     "samples of AVB": (lambda: AVB(0), "num_samples = 0"),
     "iterations of LOBPCG": (lambda: smallest_singular_value(at(latent()), 0, seeded()), "iterations = 0"),
     "no rng": (lambda: smallest_singular_value(at(latent()), 3), "rng = None"),
-    "defence": (lambda: entropy_bracket(latent(), 5, 5, seeded(), defence=1.0), r"in \[0, 1\), got 1.0"),
-    "one point": (lambda: entropy_bracket(latent(), 1, 5, seeded()), "2 points and 1 draw at least, got 1 and 5"),
+    "one point": (
+        lambda: entropy_bracket(latent(), 1, 5, seeded()),
+        "2 points, 1 draw and 0 temperatures at least, got 1, 5 and 0",
+    ),
     "power": (lambda: regression(power=0.0), "power of the likelihood must be positive, got 0.0"),
     "LIVI of a Generator": (lambda: loss(LIVI(2), Generator(7, 3, rng=seeded())), "a Generator has no latent z"),
     "bracket of mean field": (

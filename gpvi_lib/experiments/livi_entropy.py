@@ -47,14 +47,29 @@ SPECS: dict[str, dict] = {
     },
 }
 SIZES: dict[str, dict] = {
-    "smoke": {"steps": 6, "evaluations": 2, "latents": 20, "bracket": [6, 4, 150]},
-    "quick": {"steps": 300, "evaluations": 5, "latents": 200, "bracket": [100, 50, 1_000]},
-    "paper": {"steps": STEPS, "evaluations": 20, "latents": 1_000, "bracket": [300, 1_000, 4_000]},
+    "smoke": {
+        "steps": 6,
+        "evaluations": 2,
+        "latents": 20,
+        "bracket": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150},
+    },
+    "quick": {
+        "steps": 300,
+        "evaluations": 5,
+        "latents": 200,
+        "bracket": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500},
+    },
+    "paper": {
+        "steps": STEPS,
+        "evaluations": 20,
+        "latents": 1_000,
+        "bracket": {"num_samples": 150, "draws": 2, "temperatures": 600, "regression": 2_000},
+    },
 }
 
 
 def config(method: str, profile: str) -> dict:
-    """Everything but the seed; ``bracket`` is points, draws for each, and draws for the regression."""
+    """Everything but the seed; ``bracket`` holds the arguments of :func:`elbo_bracket`."""
     size = SIZES[profile]
     shared = {"noise": NOISE, "latents": size["latents"], "bracket": size["bracket"], "stopped": list(STOPPED)}
     every = max(1, size["steps"] // size["evaluations"])
@@ -90,9 +105,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 
     result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
     metrics = entropies(sampler, config["latents"], config["stopped"])
-    points, draws, regression = config["bracket"]
     fresh = torch.Generator(context.device).manual_seed(EVALUATION_SEED)
-    metrics |= elbo_bracket(sampler, target, points, draws, fresh, regression=regression)
+    metrics |= elbo_bracket(sampler, target, rng=fresh, **config["bracket"])
     middle = 0.5 * (metrics["entropy_low"] + metrics["entropy_high"])
     metrics["error"] = metrics["entropy_linearized"] - middle
     arrays = {f"history_{name}": torch.tensor([row[name] for row in result.history]) for name in result.history[0]}

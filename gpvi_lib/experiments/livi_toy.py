@@ -92,14 +92,32 @@ SPECS: dict[str, dict] = {
     },
 }  # fmt: skip
 SIZES: dict[str, dict] = {
-    "smoke": {"steps": 6, "evaluations": 2, "draws": 20, "bracket": [6, 4, 150], "seeds": 1},
-    "quick": {"steps": 400, "evaluations": 4, "draws": 200, "bracket": [100, 50, 1_000], "seeds": 1},
-    "paper": {"steps": None, "evaluations": 10, "draws": 1_000, "bracket": [300, 1_000, 4_000], "seeds": 3},
+    "smoke": {
+        "steps": 6,
+        "evaluations": 2,
+        "draws": 20,
+        "bracket": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150},
+        "seeds": 1,
+    },
+    "quick": {
+        "steps": 400,
+        "evaluations": 4,
+        "draws": 200,
+        "bracket": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500},
+        "seeds": 1,
+    },
+    "paper": {
+        "steps": None,
+        "evaluations": 10,
+        "draws": 1_000,
+        "bracket": {"num_samples": 150, "draws": 2, "temperatures": 600, "regression": 2_000},
+        "seeds": 3,
+    },
 }
 
 
 def config(method: str, profile: str) -> dict:
-    """Everything but the seed; ``bracket`` is points, draws for each, and draws for the regression."""
+    """Everything but the seed; ``bracket`` holds the arguments of :func:`elbo_bracket`."""
     size = SIZES[profile]
     chosen = {"steps": STEPS, "final_lr": None, "prior_scale": 1.0} | SPECS[method]
     if size["steps"] is not None:
@@ -126,16 +144,16 @@ def type2_posterior(prior_scale: float, device: torch.device | str = "cpu") -> P
 # ---------------------------------------------------------------- measures
 
 
-def elbo_scores(sampler: Sampler, target: Posterior, points: int, draws: int, regression: int) -> dict[str, float]:
+def elbo_scores(sampler: Sampler, target: Posterior, bracket: dict[str, int]) -> dict[str, float]:
     """``elbo_low`` and ``elbo_high`` in nats: a certified bracket, or the value where there is a density."""
     rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
     inner = sampler.inner if isinstance(sampler, PointEstimate) else sampler
     if isinstance(inner, LatentSampler):
-        return elbo_bracket(sampler, target, points, draws, rng, regression=regression)
+        return elbo_bracket(sampler, target, rng=rng, **bracket)
     if isinstance(sampler, Particles):
         return {}
     with torch.no_grad():
-        number, found = points * draws // 10, {}
+        number, found = 100 * bracket["num_samples"], {}
         if isinstance(sampler, Generator):
             z = sampler.noise(number, rng)
             x, linearization = sampler.forward_and_linearize(z)
@@ -188,7 +206,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     w = weights(sampler)
     f = functions(known, w)
     noise = NOISE * float(sampler.value.detach().exp()) if isinstance(sampler, PointEstimate) else NOISE
-    metrics = function_scores(f, reference) | elbo_scores(sampler, target, *config["bracket"])
+    metrics = function_scores(f, reference) | elbo_scores(sampler, target, config["bracket"])
     metrics |= {"log_likelihood": fresh_log_likelihood(functions(known, w, data(FRESH)[0]), noise), "noise": noise}
     levels = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
     arrays = {"quantiles": f.double().cpu().quantile(levels, 0).float(), "mean": f.double().cpu().mean(0).float()}
