@@ -5,6 +5,7 @@ back through the sampler) meet in :func:`fit`.
 """
 
 from gpvi_lib.directions import GFSF, SVGD, WSGLD, PiSGLD, SteinCritic
+from gpvi_lib.entropy import EntropyBracket, elbo_bracket, entropy_bracket, linearized_entropy, smallest_singular_value
 from gpvi_lib.errors import DataMissing, DivergedError, GPVIError, RecordError, UnknownName
 from gpvi_lib.fit import FitResult, fit
 from gpvi_lib.flows import Flow
@@ -23,8 +24,12 @@ from gpvi_lib.inverse import (
 from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
 from gpvi_lib.langevin import LangevinNetwork, share_outside
 from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
+from gpvi_lib.laplace import LastLayerLaplace, MaximumPosterior, last_layer_laplace
+from gpvi_lib.latent import LatentGenerator, LatentSampler, PointEstimate
+from gpvi_lib.livi import AVB, LIVI
+from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
 from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein, wasserstein_1d
-from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, mlp
+from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, lenet5_unpadded, mlp
 from gpvi_lib.objectives import (
     GPVI,
     KernelSteinDiscrepancy,
@@ -43,6 +48,7 @@ from gpvi_lib.targets import (
     CategoricalLikelihood,
     ClassificationPosterior,
     EnergyPotential,
+    FlatFirst,
     FlatPrior,
     Gaussian,
     GaussianMixture,
@@ -65,9 +71,11 @@ from gpvi_lib.wild import GaussNewtonParVI, OverProblems, PathELBO, RegressedPar
 __version__ = "0.1.0"
 
 __all__ = [
+    "AVB",
     "GFSF",
     "GPVI",
     "KDE",
+    "LIVI",
     "RBF",
     "SVGD",
     "WSGLD",
@@ -84,8 +92,10 @@ __all__ = [
     "DenseInverse",
     "DivergedError",
     "EnergyPotential",
+    "EntropyBracket",
     "Evaluated",
     "FitResult",
+    "FlatFirst",
     "FlatMLP",
     "FlatModule",
     "FlatPrior",
@@ -105,12 +115,17 @@ __all__ = [
     "Jitter",
     "KernelSteinDiscrepancy",
     "LangevinNetwork",
+    "LastLayerLaplace",
+    "LatentGenerator",
+    "LatentSampler",
     "LearnedNoise",
     "LineGrid",
     "Linearization",
     "LogisticPosterior",
     "LogisticPrior",
+    "MatrixGenerator",
     "MaximumLikelihood",
+    "MaximumPosterior",
     "MeanField",
     "MomentMatched",
     "NegativeELBO",
@@ -124,6 +139,7 @@ __all__ = [
     "PathELBO",
     "PiSGLD",
     "PlaneGrid",
+    "PointEstimate",
     "Posterior",
     "ProblemFamily",
     "RecordError",
@@ -132,6 +148,7 @@ __all__ = [
     "Sampler",
     "ScaleMixturePrior",
     "SemiImplicitELBO",
+    "SplitMatrixGenerator",
     "SquaredExponential",
     "SteinCritic",
     "Target",
@@ -141,13 +158,18 @@ __all__ = [
     "binned_divergence",
     "cifar_cnn",
     "curvature",
+    "elbo_bracket",
+    "entropy_bracket",
     "fit",
     "gaussian_chain",
     "hmc",
     "kernel_gradient_sum",
     "ksd_u_statistic",
+    "last_layer_laplace",
     "leapfrog",
     "lenet5",
+    "lenet5_unpadded",
+    "linearized_entropy",
     "load_sampler",
     "mala",
     "median_bandwidth",
@@ -157,6 +179,7 @@ __all__ = [
     "score",
     "share_outside",
     "sliced_wasserstein",
+    "smallest_singular_value",
     "surrogate",
     "wasserstein_1d",
 ]

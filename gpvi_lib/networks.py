@@ -12,6 +12,8 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
+from gpvi_lib.activations import ACTIVATIONS, check_activation
+
 
 class FlatModule:
     """Any ``nn.Module`` as a function of its flattened parameters, for many weight vectors at once.
@@ -97,6 +99,27 @@ class FlatModule:
             return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
         return vmap(one)(self.unflatten(w))
 
+    def last_features(
+        self, w: Float[Tensor, " d"], inputs: Float[Tensor, "b ..."]
+    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b c"]]:
+        """What enters the last layer of one network, and what leaves it.
+
+        Raises:
+            ValueError: unless the last layer is a trained ``nn.Linear`` with a bias, last among the weights.
+        """
+        last = [part for part in self._module.modules() if isinstance(part, nn.Linear)][-1:]
+        ends = [self._module.get_parameter(name) for name in list(self._shapes)[-2:]]
+        wanted = [last[0].weight, last[0].bias] if last else []
+        if len(wanted) != len(ends) or not all(a is b for a, b in zip(ends, wanted, strict=True)):
+            raise ValueError("the network must end in a trained nn.Linear with a bias, last among its weights")
+        seen: list[Tensor] = []
+        handle = last[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+        try:
+            outputs = functional_call(self._module, self.unflatten(w) | self._constants_like(w), (inputs,))
+        finally:
+            handle.remove()
+        return seen[0], outputs
+
     def fan_in_scale(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, " d"]:
         """``1 / sqrt(fan in)`` of each weight; a bias takes the fan-in of its layer's weight.
 
@@ -114,29 +137,31 @@ class FlatModule:
         return torch.cat(scales)
 
 
-def mlp(widths: Sequence[int]) -> nn.Sequential:
-    """ReLU multilayer perceptron with linear output; inputs are flattened."""
+def mlp(widths: Sequence[int], activation: str = "relu") -> nn.Sequential:
+    """Multilayer perceptron with linear output, ReLU unless told otherwise; inputs are flattened."""
+    check_activation(activation)
     layers: list[nn.Module] = [nn.Flatten()]
     for fan_in, fan_out in pairwise(widths):
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+        layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation].module()]
     return nn.Sequential(*layers[:-1])
 
 
 class FlatMLP(FlatModule):
     """:func:`mlp` as a function of its flattened weights, by batched matrix products.
 
-    The same numbers as ``FlatModule(mlp(widths))``, with less overhead for small networks.
+    The same numbers as ``FlatModule(mlp(widths, activation))``, with less overhead for small networks.
     """
 
-    def __init__(self, widths: Sequence[int]) -> None:
-        super().__init__(mlp(widths))
+    def __init__(self, widths: Sequence[int], activation: str = "relu") -> None:
+        super().__init__(mlp(widths, activation))
+        self._activation = torch.relu_ if activation == "relu" else ACTIVATIONS[activation].value
 
     def __call__(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "n b c"]:
         """Outputs of all ``n`` networks on the same inputs."""
         parameters = list(self.unflatten(w).values())
         x = inputs.flatten(1).expand(len(w), -1, -1)
         for weight, bias in zip(parameters[:-2:2], parameters[1:-2:2], strict=True):
-            x = torch.relu_(torch.baddbmm(bias[:, None], x, weight.mT))
+            x = self._activation(torch.baddbmm(bias[:, None], x, weight.mT))
         return torch.baddbmm(parameters[-1][:, None], x, parameters[-2].mT)
 
 
@@ -146,6 +171,15 @@ def lenet5(num_classes: int = 10) -> nn.Sequential:
         nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, num_classes),
+    )  # fmt: skip
+
+
+def lenet5_unpadded(num_classes: int = 10) -> nn.Sequential:
+    """:func:`lenet5` without padding, as LIVI's section 6.4 counts it: 44,426 weights with ten classes."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, num_classes),
     )  # fmt: skip
 
 

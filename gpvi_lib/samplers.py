@@ -152,7 +152,7 @@ class Generator(Sampler):
             with torch.no_grad():
                 self.output.weight.mul_(output_scale[:, None])
                 self.output.bias.copy_(output_scale * standard_normal((dim,), rng, self.output.bias))
-        log_scale = self._log_noise_scale(noise_scale, dtype, device)
+        log_scale = None if noise_scale is None else log_noise_scale(noise_scale, dim, dtype, device)
         if train_noise_scale and log_scale is not None:
             self.log_noise_scale = nn.Parameter(log_scale)
         else:
@@ -200,16 +200,6 @@ class Generator(Sampler):
             device=scale.device,
         )
 
-    def _log_noise_scale(self, noise_scale, dtype, device) -> Tensor | None:
-        if noise_scale is None:
-            return None
-        scale = torch.as_tensor(noise_scale, dtype=dtype, device=device)
-        if scale.ndim and scale.shape != (self.dim,):
-            raise ValueError(f"noise_scale λ must be a number or ({self.dim},), got {tuple(scale.shape)}")
-        if not bool((scale > 0).all()):
-            raise ValueError(f"noise_scale λ must be positive, got {float(scale.min())}")
-        return scale.log()
-
     @property
     def noise_scale(self) -> Float[Tensor, " d"] | None:
         """λ as one number per coordinate, ``(d,)``, or ``None`` without λ."""
@@ -236,13 +226,15 @@ class Generator(Sampler):
 
     def from_features(self, features: Float[Tensor, "n w"], z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """``f(z)`` from the last hidden layer ``a`` at the same points: ``W_out a + b + λ ⊙ z``."""
+        x, noise_scale = self.output_of(features), self.noise_scale
+        return x if noise_scale is None else x + noise_scale * z
+
+    def output_of(self, features: Float[Tensor, "n w"]) -> Float[Tensor, "n d"]:
+        """``W_out a + b``."""
         weight, bias = self.output.weight, self.output.bias
         if self._is_wide():
-            x = WideLinear.apply(features, weight, self._spare) + bias
-        else:
-            x = F.linear(features, weight, bias)
-        noise_scale = self.noise_scale
-        return x if noise_scale is None else x + noise_scale * z
+            return WideLinear.apply(features, weight, self._spare) + bias
+        return F.linear(features, weight, bias)
 
     def _is_wide(self) -> bool:
         return self.output.weight.numel() >= WIDE and self.output.weight.device.type == "cpu"
@@ -303,6 +295,20 @@ class Generator(Sampler):
         z = self.noise(num_samples, rng)
         x, linearization = self.forward_and_linearize(z)
         return x, normal_log_prob(z, self.input_stdev) - linearization.slogdet()[1]
+
+
+def log_noise_scale(noise_scale: float | Tensor, dim: int, dtype: torch.dtype, device) -> Tensor:
+    """log λ, a number or ``(d,)``.
+
+    Raises:
+        ValueError: if λ <= 0 or has another shape.
+    """
+    scale = torch.as_tensor(noise_scale, dtype=dtype, device=device)
+    if scale.ndim and scale.shape != (dim,):
+        raise ValueError(f"noise_scale λ must be a number or ({dim},), got {tuple(scale.shape)}")
+    if not bool((scale > 0).all()):
+        raise ValueError(f"noise_scale λ must be positive, got {float(scale.min())}")
+    return scale.log()
 
 
 def _linear(fan_in: int, fan_out: int, rng: torch.Generator, dtype, device) -> nn.Linear:
@@ -373,6 +379,32 @@ class Linearization:
         for weight, slope in zip(self.weights[1:], self.slopes[1:], strict=True):
             jacobian = F.linear(jacobian, weight) * slope[:, None]
         return jacobian
+
+    def latent_jvp(self, v: Float[Tensor, "n m k"]) -> Float[Tensor, "n m d"]:
+        """``(∂g/∂z_{:k}) v`` for ``m`` vectors at each point."""
+        for weight, slope in zip(self.weights, self.slopes, strict=True):
+            v = F.linear(v, weight) * slope[:, None]
+        return F.linear(v, self.output_weight)
+
+    def latent_vjp(self, h: Float[Tensor, "n m d"]) -> Float[Tensor, "n m k"]:
+        """``(∂g/∂z_{:k})ᵀ h`` for ``m`` vectors at each point."""
+        return self.features_vjp(h @ self.output_weight)
+
+    def gram(self) -> Float[Tensor, "n k k"]:
+        r"""``J̃ᵀJ̃`` with ``J̃ = diag(1/λ) ∂g/∂z_{:k}``, λ = 1 where there is none.
+
+        As ``∂g/∂z = W_out D(z)`` it is ``Dᵀ (W_outᵀ diag(λ^{-2}) W_out) D``, whose inner ``(w, w)`` matrix all points
+        share: nothing of size ``(d, k)`` exists.
+        """
+        jacobian, weight = self.features_jacobian(), self.output_weight
+        scaled = weight if self.noise_scale is None else weight / self.noise_scale[:, None]
+        return jacobian @ (scaled.mT @ scaled) @ jacobian.mT
+
+    def double(self) -> "Linearization":
+        """The same in float64, where the squares of small singular values are not noise."""
+        noise_scale = None if self.noise_scale is None else self.noise_scale.double()
+        weights, slopes = [w.double() for w in self.weights], [s.double() for s in self.slopes]
+        return Linearization(weights, slopes, self.output_weight.double(), noise_scale, self.num_points)
 
     def vjp(self, h: Float[Tensor, "n m d"]) -> Float[Tensor, "n m d"]:
         """``Jᵀh`` for ``m`` vectors at each point (eq. 11)."""

@@ -15,6 +15,8 @@ from torch import Tensor
 from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.flows import Flow
 from gpvi_lib.langevin import LangevinNetwork
+from gpvi_lib.latent import LatentGenerator, PointEstimate
+from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
 from gpvi_lib.paths import write_atomically
 from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
 from gpvi_lib.targets.logistic import LogisticPrior
@@ -60,6 +62,41 @@ def _build_langevin(arguments: dict, state: dict[str, Tensor], rng: torch.Genera
     return LangevinNetwork(q_0, None, **settings, dtype=rho.dtype, device=rho.device)
 
 
+def _latent_arguments(generator: LatentGenerator) -> dict:
+    return {name: value for name, value in _generator_arguments(generator).items() if name != "input_stdev"}
+
+
+def _build_latent(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> LatentGenerator:
+    scale, weight = state["log_noise_scale"].exp(), state["output.weight"]
+    return LatentGenerator(**arguments, noise_scale=scale, rng=rng, dtype=weight.dtype, device=weight.device)
+
+
+def _matrix_arguments(generator: MatrixGenerator | SplitMatrixGenerator) -> dict:
+    trained = isinstance(generator.log_noise_scale, torch.nn.Parameter)
+    return {"dim": generator.dim, "shapes": generator.shapes, "train_noise_scale": trained}
+
+
+def _build_matrix(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> MatrixGenerator:
+    scale = state["log_noise_scale"].exp()
+    return MatrixGenerator(**arguments, noise_scale=scale, rng=rng, dtype=scale.dtype, device=scale.device)
+
+
+def _build_split(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> SplitMatrixGenerator:
+    scale, (trunk, *branches) = state["log_noise_scale"].exp(), arguments.pop("shapes")
+    arguments |= {"trunk": trunk, "branches": branches, "noise_scale": scale}
+    return SplitMatrixGenerator(**arguments, rng=rng, dtype=scale.dtype, device=scale.device)
+
+
+def _point_arguments(sampler: PointEstimate) -> dict:
+    kind = _kind(sampler.inner)
+    return {"kind": kind, "arguments": KINDS[kind][1](sampler.inner)}
+
+
+def _build_point(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> PointEstimate:
+    inside = {name.removeprefix("inner."): value for name, value in state.items() if name.startswith("inner.")}
+    return PointEstimate(KINDS[arguments["kind"]][2](arguments["arguments"], inside, rng), state["value"])
+
+
 Arguments = Callable[[Any], dict]
 Build = Callable[[dict, dict[str, Tensor], torch.Generator], Sampler]
 KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
@@ -82,6 +119,10 @@ KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
             **arguments, dtype=state["rate"].dtype, device=state["rate"].device
         ),
     ),
+    "latent_generator": (LatentGenerator, _latent_arguments, _build_latent),
+    "matrix_generator": (MatrixGenerator, _matrix_arguments, _build_matrix),
+    "split_matrix_generator": (SplitMatrixGenerator, _matrix_arguments, _build_split),
+    "point_estimate": (PointEstimate, _point_arguments, _build_point),
     "langevin": (LangevinNetwork, _langevin_arguments, _build_langevin),
 }
 

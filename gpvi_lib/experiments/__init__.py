@@ -21,6 +21,12 @@ from gpvi_lib.experiments import (
     gaussian_density,
     inverse_cost,
     inverse_solvers,
+    livi_cifar10,
+    livi_entropy,
+    livi_mnist,
+    livi_problem,
+    livi_toy,
+    livi_uci,
     nuts_reference,
     one_dimensional_regression,
     open_category,
@@ -65,6 +71,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         wild_mixture.EXPERIMENT,
         wild_controls.EXPERIMENT,
         wild_logistic.EXPERIMENT,
+        livi_problem.REFERENCE,
+        livi_toy.EXPERIMENT,
+        livi_entropy.EXPERIMENT,
+        *livi_uci.EXPERIMENTS,
+        *livi_mnist.EXPERIMENTS,
+        livi_cifar10.EXPERIMENT,
     )
 }
 

@@ -9,6 +9,7 @@ A generator or a Stein critic without an ``activation`` is the paper's, with ReL
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -23,6 +24,10 @@ from gpvi_lib.function_space import FunctionSpaceParVI, InverseGamma
 from gpvi_lib.inverse import INVERSES
 from gpvi_lib.kernels import RBF
 from gpvi_lib.lab.experiment import RunContext
+from gpvi_lib.laplace import MaximumPosterior
+from gpvi_lib.latent import LatentGenerator, PointEstimate
+from gpvi_lib.livi import AVB, LIVI
+from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
 from gpvi_lib.objectives import (
     GPVI,
     KernelSteinDiscrepancy,
@@ -50,6 +55,9 @@ OBJECTIVES = {
     "path_elbo": PathELBO,
     "semi_implicit": SemiImplicitELBO,
     "function_space": FunctionSpaceParVI,
+    "livi": LIVI,
+    "avb": AVB,
+    "map": MaximumPosterior,
 }
 POINTS = {"jitter": Jitter, "kde": KDE, "uniform": Uniform}
 FUNCTION_PRIORS = {
@@ -123,8 +131,10 @@ def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Genera
     Args:
         spec: ``particles`` (num), ``mean_field`` (scale, in units of the argument ``scale``), ``flow`` (depth,
             base_stdev) or ``generator`` (arguments of :class:`Generator`; ``noise_scale_unit: "prior"`` multiplies λ
-            by ``scale``, one λ per coordinate, and ``output_scale: "prior"`` sets the scale of the initial output).
-            Any of them may have a ``dtype``, "float32" (the default) or "float64".
+            by ``scale``, one λ per coordinate, and ``output_scale: "prior"`` sets the scale of the initial output);
+            ``latent_generator``, ``matrix_generator`` and ``split_matrix_generator`` likewise. Any of them may have a
+            ``dtype``, "float32" (the default) or "float64". ``point_estimate`` (start, sampler) puts numbers without
+            noise before another sampler.
         dim: d.
         scale: the scale of the first samples, a number or ``(d,)``; usually that of the prior.
         rng: all randomness.
@@ -138,19 +148,31 @@ def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Genera
         return Particles(scale * standard_normal((spec["num"], dim), rng, scale))
     if kind == "mean_field":
         return MeanField(scale * standard_normal((dim,), rng, scale), spec["scale"] * scale)
-    if kind == "generator":
-        return _generator(spec, dim, scale, rng)
+    if kind in GENERATORS:
+        return _generator(GENERATORS[kind], spec, dim, scale, rng)
+    if kind == "point_estimate":
+        start = torch.as_tensor(spec["start"], dtype=scale.dtype, device=rng.device).reshape(-1)
+        inner = spec["sampler"] | {"dtype": dtype}
+        return PointEstimate(build_sampler(inner, dim - len(start), scale[len(start) :], rng), start)
     if kind == "flow":
         return Flow(dim, **spec, rng=rng, dtype=scale.dtype, device=rng.device)
-    raise UnknownName.among("sampler", kind, ("particles", "mean_field", "generator", "flow"))
+    raise UnknownName.among("sampler", kind, ("particles", "mean_field", *GENERATORS, "flow", "point_estimate"))
 
 
-def _generator(spec: dict, dim: int, scale: Tensor, rng: torch.Generator) -> Generator:
+GENERATORS: dict[str, Callable[..., Sampler]] = {
+    "generator": lambda dim, **spec: Generator(dim, **PRINTED_ACTIVATION | spec),
+    "latent_generator": LatentGenerator,
+    "matrix_generator": MatrixGenerator,
+    "split_matrix_generator": SplitMatrixGenerator,
+}
+
+
+def _generator(make: Callable[..., Sampler], spec: dict, dim: int, scale: Tensor, rng: torch.Generator) -> Sampler:
     if spec.pop("noise_scale_unit", None) == "prior":
         spec["noise_scale"] = spec["noise_scale"] * scale
     if spec.pop("output_scale", None) == "prior":
         spec["output_scale"] = scale
-    return Generator(dim, **PRINTED_ACTIVATION | spec, rng=rng, dtype=scale.dtype, device=rng.device)
+    return make(dim, **spec, rng=rng, dtype=scale.dtype, device=rng.device)
 
 
 def train(

@@ -135,10 +135,10 @@ def prediction_scores(predictive: NormalMixture, targets: Float[Tensor, " b"]) -
 
 
 class Problem:
-    """One split of one set: the posterior, and how predictions are scored."""
+    """One split of one set, or other data: the posterior, and how predictions are scored."""
 
-    def __init__(self, name: str, config: dict, context: RunContext) -> None:
-        data = regression(name, context.seed)
+    def __init__(self, name: str, config: dict, context: RunContext, data: RegressionData | None = None) -> None:
+        data = regression(name, context.seed) if data is None else data
         scaled, self.shift, self.factor = data.standardised()
         self.posterior = posterior(scaled, config["hidden"], config["noise_median"], context.device)
         self.inputs = scaled.test_inputs.to(context.device, torch.float32)

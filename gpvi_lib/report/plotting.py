@@ -52,6 +52,12 @@ METHOD_LABELS: dict[str, str] = {
     "f_gfsf": "f-GFSF",
     "gp": "Gaussian process",
     "bootstrap": "Bootstrap",
+    "livi_full": "LIVI, L′",
+    "livi_min_sv": "LIVI, L″",
+    "livi_diagonal": "L′, one s per weight",
+    "avb": "AVB",
+    "map": "MAP",
+    "last_layer_laplace": "Last-layer Laplace",
 }
 """Method -> its name for a reader; `<method>_best` is the same method at the strongest setting we know."""
 
@@ -78,12 +84,35 @@ METHOD_COLOURS: dict[str, str] = {
     "f_gfsf": "#8f00ff",
     "gp": "#560091",
     "bootstrap": "#680008",
+    "livi_full": "#1966e5",
+    "livi_min_sv": "#4cb2f2",
+    "livi_diagonal": "#000066",
+    "avb": "#b27300",
+    "map": "#735973",
+    "last_layer_laplace": "#0d408c",
 }
 """Method -> its colour in every figure; `<method>_best` has the method's own.
 
 A particle method and its amortised form share a hue, light and dark; GPVI is red. Found by maximising the
 smallest distance between any two as seen with each kind of colour blindness; a test holds that distance.
 """
+
+VARIANTS = {
+    "released": "released script",
+    "type2": "type-II noise",
+    "exact": "exact value",
+    "from_mode": "from a mode",
+    "fixed": "one fixed λ",
+    "bayes": "power 1, prior 1",
+    "wide": "power 1, prior 34.3",
+    "warm": "power 1/234, prior 1",
+}
+"""Endings of LIVI's rows that are another setting of a method, and have its colour."""
+
+for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density", "mf_vi"):
+    for _end, _said in VARIANTS.items():
+        METHOD_LABELS[f"{_method}_{_end}"] = f"{METHOD_LABELS[_method]} ({_said})"
+        METHOD_COLOURS[f"{_method}_{_end}"] = METHOD_COLOURS[_method]
 
 for _method in tuple(METHOD_LABELS):
     METHOD_LABELS[f"{_method}_best"] = f"{METHOD_LABELS[_method]} (best setting)"

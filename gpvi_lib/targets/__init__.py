@@ -7,7 +7,7 @@ from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood, LearnedNoise, NormalLikelihood, NormalMixture
 from gpvi_lib.targets.logistic import LogisticPosterior, LogisticPrior
 from gpvi_lib.targets.posterior import Posterior
-from gpvi_lib.targets.priors import FlatPrior, NormalPrior, ScaleMixturePrior
+from gpvi_lib.targets.priors import FlatFirst, FlatPrior, NormalPrior, ScaleMixturePrior
 from gpvi_lib.targets.problems import ProblemFamily
 from gpvi_lib.targets.regression import BayesianLinearRegression, RegressionPosterior
 from gpvi_lib.targets.toy import Banana, GaussianMixture
@@ -18,6 +18,7 @@ __all__ = [
     "CategoricalLikelihood",
     "ClassificationPosterior",
     "EnergyPotential",
+    "FlatFirst",
     "FlatPrior",
     "Gaussian",
     "GaussianMixture",

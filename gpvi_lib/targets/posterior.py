@@ -40,10 +40,12 @@ class Posterior:
         inputs: ``(N, ...)``.
         targets: ``(N, ...)``.
         prior: anything with ``log_prob(w)``; ``None`` for independent normals with mean 0 and variance 1 / fan-in.
+        power: of a tempered likelihood, ``p(w) p(D | w)^power``; 1 is Bayes' rule.
 
     Raises:
-        ValueError: if there are not as many inputs as targets, a number of theirs is not finite, the module cannot be
-            evaluated on them, or the likelihood's ``check(outputs, targets)``, where it has one, refuses them.
+        ValueError: if the power is not positive, there are not as many inputs as targets, a number of theirs is not
+            finite, the module cannot be evaluated on them, or the likelihood's ``check(outputs, targets)``, where it
+            has one, refuses them.
     """
 
     def __init__(
@@ -53,8 +55,12 @@ class Posterior:
         inputs: Float[Tensor, "N ..."],
         targets: Float[Tensor, "N ..."],
         prior=None,
+        power: float = 1.0,
     ) -> None:
         _check_data(inputs, targets)
+        if not power > 0:
+            raise ValueError(f"the power of the likelihood must be positive, got {power}")
+        self.power = float(power)
         self.network = module if isinstance(module, FlatModule) else FlatModule(module)
         self.likelihood, self.inputs, self.targets = likelihood, inputs, targets
         dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
@@ -98,8 +104,9 @@ class Posterior:
         return value.sum(-1) * (self.num_data / len(targets))
 
     def log_prob(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
-        """Log-likelihood plus log-prior."""
-        return self.log_likelihood(w, batch) + self.prior.log_prob(w)
+        """Log-likelihood, times ``power``, plus log-prior."""
+        value = self.log_likelihood(w, batch)
+        return (value if self.power == 1 else self.power * value) + self.prior.log_prob(w)
 
     @torch.no_grad()
     def predictive(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Distribution:

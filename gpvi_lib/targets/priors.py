@@ -27,6 +27,29 @@ class NormalPrior:
         scale = torch.as_tensor(self.scale, dtype=x.dtype, device=x.device).expand(x.shape[1])
         return -0.5 * (x / scale).square().sum(-1) - (scale.log() + 0.5 * math.log(2 * math.pi)).sum()
 
+    def sample(self, num_samples: int, like: Float[Tensor, "n d"], rng: torch.Generator) -> Float[Tensor, "m d"]:
+        """Draws of ``like``'s dimension, dtype and device."""
+        scale = torch.as_tensor(self.scale, dtype=like.dtype, device=like.device)
+        noise = torch.randn(num_samples, like.shape[1], generator=rng, dtype=like.dtype, device=like.device)
+        return scale * noise
+
+
+@dataclass(frozen=True)
+class FlatFirst:
+    """A prior on all coordinates but the first, which have none: for numbers fitted by type-II maximum likelihood.
+
+    Attributes:
+        prior: of the other coordinates.
+        number: how many come first and are left alone.
+    """
+
+    prior: NormalPrior
+    number: int = 1
+
+    def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Log-density of the other coordinates."""
+        return self.prior.log_prob(x[:, self.number :])
+
 
 class FlatPrior:
     """No prior: the improper constant density 1, so that the posterior is the likelihood."""

@@ -1,0 +1,101 @@
+"""The mode of a posterior, and Laplace's approximation of the last layer of a classifier around it."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpvi_lib.objectives import Objective
+from gpvi_lib.samplers import Particles, Sampler, standard_normal
+from gpvi_lib.targets.base import log_prob
+from gpvi_lib.targets.likelihoods import CategoricalLikelihood
+from gpvi_lib.targets.posterior import Posterior
+from gpvi_lib.targets.priors import NormalPrior
+
+DATA_AT_ONCE = 1_000
+
+
+class MaximumPosterior(Objective):
+    """``-mean_i log p(x_i)`` of free particles, each on its own: the mode of a posterior, or several of its modes."""
+
+    def __call__(self, sampler, target, batch, rng):
+        if not isinstance(sampler, Particles):
+            raise ValueError(f"MaximumPosterior needs Particles, got {type(sampler).__name__}; use NegativeELBO")
+        loss = -log_prob(target, sampler.rsample(None, rng), batch).mean()
+        return loss, {"log_prob": -loss.detach()}
+
+
+class LastLayerLaplace(Sampler):
+    """A normal over the last coordinates, all others fixed.
+
+    Args:
+        mode: ``(d,)``.
+        precision: of the last ``l`` coordinates, ``(l, l)``, positive definite.
+    """
+
+    mode: Tensor
+    lower: Tensor
+
+    def __init__(self, mode: Float[Tensor, " d"], precision: Float[Tensor, "l l"]) -> None:
+        super().__init__()
+        self.dim = len(mode)
+        self.register_buffer("mode", mode.detach().clone())
+        self.register_buffer("lower", torch.linalg.cholesky(precision).to(mode.dtype))
+
+    def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """The mode, with ``L⁻ᵀ ε`` added to its last coordinates, ``L Lᵀ`` the precision."""
+        noise = standard_normal((len(self.lower), self._number(num_samples)), rng, self.mode)
+        moved = torch.linalg.solve_triangular(self.lower.mT, noise, upper=True).mT
+        fixed = self.mode[: -len(self.lower)].expand(len(moved), -1)
+        return torch.cat([fixed, self.mode[-len(self.lower) :] + moved], dim=-1)
+
+
+@torch.no_grad()
+def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLayerLaplace:
+    r"""Laplace's approximation over the last linear layer, with its full generalised Gauss–Newton matrix.
+
+    The logits are linear in these weights, so that the matrix is the Hessian itself: with features φ, a one appended,
+
+    .. math:: Σ_n (\mathrm{diag}(p_n) - p_n p_n^T) ⊗ φ_n φ_n^T + \text{the prior's precision}.
+
+    Args:
+        target: with a :class:`CategoricalLikelihood` and a :class:`NormalPrior`; its network ends in ``nn.Linear``.
+        mode: the weights where the posterior is largest, as training found them.
+
+    Raises:
+        ValueError: for another likelihood, prior or last layer.
+    """
+    if not isinstance(target.likelihood, CategoricalLikelihood) or not isinstance(target.prior, NormalPrior):
+        raise ValueError(
+            "last_layer_laplace is for a CategoricalLikelihood and a NormalPrior, got "
+            f"{type(target.likelihood).__name__} and {type(target.prior).__name__}"
+        )
+    total: Tensor | None = None
+    for inputs in target.inputs.split(DATA_AT_ONCE):
+        features, logits = target.network.last_features(mode, inputs)
+        one = torch.cat([features, torch.ones_like(features[:, :1])], dim=-1).double()
+        part = _weighted_squares(one, logits.double().softmax(-1))
+        total = part if total is None else total + part
+    assert total is not None, "a posterior has data"
+    precision = target.power * _in_order(total)
+    scale = torch.as_tensor(target.prior.scale, dtype=precision.dtype, device=mode.device).expand(target.dim)
+    precision.diagonal().add_(scale[-len(precision) :] ** -2)
+    return LastLayerLaplace(mode, precision)
+
+
+def _weighted_squares(phi: Float[Tensor, "b f"], p: Float[Tensor, "b c"]) -> Float[Tensor, "c c f f"]:
+    """``Σ_n (diag(p_n) - p_n p_nᵀ)_{ab} φ_n φ_nᵀ``, one product for each pair of classes."""
+    weights = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+    c = p.shape[1]
+    pairs = [(phi * weights[:, a, b, None]).mT @ phi for a in range(c) for b in range(c)]
+    return torch.stack(pairs).unflatten(0, (c, c))
+
+
+def _in_order(blocks: Float[Tensor, "c c f f"]) -> Float[Tensor, "l l"]:
+    """As the flattened layer has them: all weights, class by class, then the biases."""
+    c, f = blocks.shape[0], blocks.shape[2]
+    matrix = blocks.permute(0, 2, 1, 3).reshape(c * f, c * f)
+    index = torch.arange(c * f, device=blocks.device).view(c, f)
+    order = torch.cat([index[:, :-1].flatten(), index[:, -1]])
+    return matrix[order][:, order]
