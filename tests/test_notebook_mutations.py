@@ -41,6 +41,8 @@ MUTATIONS = {
     "15": ("metrics.py", ".softmax(-1).var(0, correction=0).sum(-1)", ".softmax(-1).var(0, correction=1).sum(-1)"),
     "16": ("report/open_category.py", "return 1 - below(known, unknown), below", "return below(known, unknown), below"),
     "17": ("targets/likelihoods.py", "mean, log_scale.exp(), log_scale", "mean, log_scale.exp(), -log_scale"),
+    "18": ("langevin.py", "return mean + (2 * step).sqrt()", "return mean + step.sqrt()"),
+    "19": ("targets/logistic.py", "last = 0.5 * w.shape[1] + 1 - precision", "last = 0.5 * w.shape[1] - precision"),
 }
 
 

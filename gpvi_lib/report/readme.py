@@ -108,6 +108,12 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     ("beyond the paper: regression on UCI sets", "notebooks/17-your-own-model", ("uci-regression", "smooth-uci")),
+    (
+        "Wild VI (Liu and Feng 2016): equations 14 to 18, Figure 2",
+        "notebooks/18-wild-variational-inference",
+        ("wild-mixture", "wild-mixture-controls"),
+    ),
+    ("Wild VI: Figures 3 and 4", "notebooks/19-learned-step-sizes", ("wild-logistic",)),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
 """Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.
