@@ -1,7 +1,7 @@
 """Checkpoints: the state of a long run as one file, written in one step and read without running any code."""
 
+import hashlib
 import math
-import os
 import pickle
 import time
 from collections.abc import Iterator
@@ -12,19 +12,14 @@ from pathlib import Path
 import torch
 
 from gpvi_lib.errors import GPVIError, OutOfTime
+from gpvi_lib.paths import write_atomically
 
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
 def save(path: Path, state: dict) -> None:
     """Make ``path`` hold ``state`` (tensors, numbers, strings and containers of them): all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # of its own, if another process writes there too
-    try:
-        torch.save(state, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, lambda file: torch.save(state, file))
 
 
 def load(path: Path, device: torch.device) -> dict:
@@ -62,12 +57,14 @@ def _same(own: object, other: object) -> bool:
     return own == other
 
 
-def digest(tensors: dict[str, torch.Tensor]) -> dict[str, float]:
-    """One number for each tensor, by its rows' sums and their order, that other contents hardly ever have."""
+def digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
+    """Return a fingerprint of each tensor (type, shape and bytes), so that a checkpoint of other data is refused."""
     found = {}
     for name, tensor in tensors.items():
-        rows = torch.atleast_1d(tensor.detach().cpu())[..., None].flatten(1).sum(1, dtype=torch.float64)
-        found[name] = float(rows @ torch.cos(torch.arange(len(rows), dtype=torch.float64)))
+        content = tensor.detach().cpu().contiguous()
+        what = hashlib.sha256(f"{content.dtype} {tuple(content.shape)}".encode())
+        what.update(content.reshape(-1).view(torch.uint8).numpy().tobytes())
+        found[name] = what.hexdigest()
     return found
 
 

@@ -140,9 +140,9 @@ class _Chains:
 
     def identify(self, settings: dict) -> None:
         """Note what tells this run from others: settings, seed, kind of device, starts, density and score there."""
-        start = {"initial": self.x, "log_prob": self.value, "score": self.gradient}
+        target = {"log_prob": float(self.value.sum()), "score": float(self.gradient.abs().sum())}
         where = {"seed": self.rng.initial_seed(), "device": self.rng.device.type}
-        self.identity = settings | where | checkpoints.digest(start)
+        self.identity = settings | where | target | checkpoints.digest({"initial": self.x})
 
     def save(self, path: Path) -> None:
         """Write a checkpoint."""

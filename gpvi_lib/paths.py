@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 
 def repository() -> Path:
@@ -60,13 +62,13 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def write_temporary(path: Path, content: bytes) -> Path:
-    """Writes `content` under a temporary name beside `path`, ready for `os.replace`; returns that name."""
+def write_temporary(path: Path, content: bytes | Callable[[BinaryIO], object]) -> Path:
+    """Writes `content`, or what it writes, under a temporary name beside `path`, for `os.replace`; returns the name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
-            file.write(content)
+            content(file) if callable(content) else file.write(content)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -75,8 +77,8 @@ def write_temporary(path: Path, content: bytes) -> Path:
     return temporary
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Makes `path` hold `content`: a reader sees the old file or the new one, never a part."""
+def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Makes `path` hold `content`, or what it writes: a reader sees the old file or the new one, never a part."""
     temporary = write_temporary(path, content)
     try:
         os.replace(temporary, path)

@@ -191,6 +191,15 @@ def test_a_small_change_of_the_data_is_another_run_and_so_is_an_earlier_version(
         train("elbo", checkpoint=checkpoint)
 
 
+def test_a_digest_tells_permuted_columns_other_shapes_and_other_types_apart():
+    x = torch.arange(6.0).view(2, 3)
+    others = [x[:, [1, 0, 2]], x.view(3, 2), x.double(), x.mT.contiguous().mT[[1, 0]], -x]
+    (same,) = {checkpoints.digest({"x": one})["x"] for one in (x, x.clone(), x.mT.contiguous().mT)}
+    found = {checkpoints.digest({"x": one})["x"] for one in others}
+    assert len(found) == len(others) and same not in found
+    assert checkpoints.digest({"x": torch.tensor(1.0)}) != checkpoints.digest({"x": torch.tensor(2.0)})
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04garbage"])
 def test_a_file_that_is_no_checkpoint_is_named(content, tmp_path):
     checkpoint = tmp_path / "run.pt"

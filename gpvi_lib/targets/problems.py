@@ -41,9 +41,8 @@ class ProblemFamily:
         self.problems, self.dim = tuple(problems), dims[0]
         self.num_data = numbers.pop() if len(numbers) == 1 else None
         # All data of all problems, as one tensor among this target's: `fit` tells runs apart by it.
-        self.fingerprint = torch.tensor(
-            [number for problem in problems for number in digest(_tensors(problem)).values()], dtype=torch.float64
-        )
+        content = b"".join(bytes.fromhex(one) for problem in problems for one in digest(_tensors(problem)).values())
+        self.fingerprint = torch.tensor(list(content), dtype=torch.uint8)
 
     def log_prob(self, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Float[Tensor, " n"]:
         """The mean of the problems' log-densities."""
