@@ -496,9 +496,10 @@ def by_method(
         cells = [(method, seed) for method in methods for seed in experiment.seeds(profile.name)]
         there = [cell for cell in cells if record_path(experiment, *cell, profile).exists()]
         rows = [load(experiment, *cell, profile) for cell in there]
-    return {
-        method: [row for row in rows if row.method == method] for method in dict.fromkeys(row.method for row in rows)
-    }
+    found: dict[str, list[Record]] = {}
+    for row in rows:
+        found.setdefault(row.method, []).append(row)
+    return found
 
 
 def require_data(experiment: Experiment, profile: str) -> None:
