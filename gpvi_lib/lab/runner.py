@@ -258,9 +258,10 @@ def by_method(
             experiment.cell(method, seed, profile) for method in methods for seed in experiment.seeds(profile.name)
         ]
         rows = [load(cell) for cell in cells if record_path(cell).exists()]
-    return {
-        method: [row for row in rows if row.method == method] for method in dict.fromkeys(row.method for row in rows)
-    }
+    found: dict[str, list[Record]] = {}
+    for row in rows:
+        found.setdefault(row.method, []).append(row)
+    return found
 
 
 def require_data(experiment: Experiment, profile: str) -> None:

@@ -57,3 +57,50 @@ def test_18_thresholds():
     assert sorted(kl("gauss_newton") <= 0.01) == [False, True, True]
     frame = records.frame("wild-mixture", "paper", missing="skip")
     assert frame["mass_error"].dropna().max() <= 1e-6
+
+
+def test_18_the_v_statistic_is_lower_seed_by_seed():
+    assert (kl("ksd_v") < kl("ksd_u")).all() and kl("ksd_v").round(3).tolist() == [0.004, 0.037, 0.003]
+
+
+def test_18_the_first_steps():
+    assert kl("svgd_full_from_1", "wild-mixture-controls")[0] == pytest.approx(0.016, abs=5e-4)
+    assert kl("svgd_truncated_from_1", "wild-mixture-controls")[0] == pytest.approx(0.003, abs=5e-4)
+
+
+# 19
+
+
+def at_ten(row, key="log_likelihood"):
+    """One metric of each seed of a row of ten layers, or of one without layers."""
+    return values("wild-logistic", row if row in ("laplace", "transfer") else f"{row}_t10", key)
+
+
+def test_19_learned_steps_beat_the_printed_ones_and_no_step_beats_them():
+    learned, copied = at_ten("svgd"), at_ten("transfer")
+    assert between(learned, -0.55, -0.51, 2, 3) and between(copied, -0.52, -0.50, 2, 3)
+    printed = [at_ten(row) for row in ("constant", "power", "adagrad", "rmsprop", "adadelta")]
+    best = max(found.max() for found in printed if len(found))
+    assert round(best, 2) == -0.60 and learned.min() > best
+    assert (copied > learned).all()
+
+
+def test_19_moments():
+    assert between(at_ten("svgd", "mean_error"), 1.5, 2.5, 1, 3) and between(
+        at_ten("transfer", "mean_error"), 1, 1, 1, 3
+    )
+    assert at_ten("svgd", "spread") == pytest.approx(0.64, abs=0.02)
+    hand = [at_ten(row, "mean_error") for row in ("constant", "power", "adagrad", "rmsprop", "adadelta", "mala")]
+    assert all(4 < value < 6 for found in hand for value in found)
+
+
+def test_19_ksd_loses_its_chains_and_the_likelihood_does_not_mind():
+    assert at_ten("ksd_u")[0] == pytest.approx(-0.57, abs=0.005)
+    assert at_ten("ksd_u", "share_outside")[0] == pytest.approx(0.77, abs=0.005)
+    assert at_ten("ksd_u", "mean_error")[0] == pytest.approx(3300, rel=0.01)
+
+
+def test_19_the_gain_is_in_the_coordinates():
+    assert at_ten("svgd_scalar")[0] == pytest.approx(-0.60, abs=0.005)
+    assert at_ten("curvature")[0] == pytest.approx(-0.58, abs=0.005)
+    assert at_ten("curvature", "share_outside")[0] == pytest.approx(0.1, abs=0.01)
