@@ -40,6 +40,7 @@ MUTATIONS = {
     "15": ("metrics.py", ".softmax(-1).var(0, correction=0).sum(-1)", ".softmax(-1).var(0, correction=1).sum(-1)"),
     "16": ("open_category.py", "return 1 - below(known, unknown), below", "return below(known, unknown), below"),
     "17": ("targets/likelihoods.py", "mean, log_scale.exp(), log_scale", "mean, log_scale.exp(), -log_scale"),
+    "20": ("directions.py", "return -(score + repulsion)", "return -(score - repulsion)"),
 }
 
 

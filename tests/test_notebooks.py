@@ -10,7 +10,7 @@ NOTEBOOKS = sorted(paths.notebooks_root().glob("*.ipynb"))
 FIGURES = paths.repository() / "figures" / "paper"
 
 
-@pytest.mark.parametrize("number", [f"{n:02}" for n in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17)])
+@pytest.mark.parametrize("number", [f"{n:02}" for n in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 20)])
 def test_the_notebook_exists(number):
     assert [path.stem for path in NOTEBOOKS if path.stem.startswith(f"{number}-")]
 
