@@ -43,6 +43,7 @@ MUTATIONS = {
     "17": ("targets/likelihoods.py", "mean, log_scale.exp(), log_scale", "mean, log_scale.exp(), -log_scale"),
     "18": ("langevin.py", "return mean + (2 * step).sqrt()", "return mean + step.sqrt()"),
     "19": ("targets/logistic.py", "last = 0.5 * w.shape[1] + 1 - precision", "last = 0.5 * w.shape[1] - precision"),
+    "20": ("directions.py", "return -(score + repulsion)", "return -(score - repulsion)"),
 }
 
 

@@ -198,7 +198,7 @@ CONTROLS: dict[str, dict] = {
 }  # fmt: skip
 SIZES: dict[str, dict] = {
     "smoke": {"particles": 6, "steps": 10, "draws": 30, "evaluations": 2, "seeds": 1, "samples": 40},
-    "quick": {"particles": 20, "steps": 1_000, "draws": 400, "evaluations": 10, "seeds": 1, "samples": 500},
+    "quick": {"particles": 20, "steps": 1_000, "draws": 100, "evaluations": 10, "seeds": 1, "samples": 500},
     "paper": {"particles": 50, "steps": 5_000, "draws": 400, "evaluations": 20, "seeds": 3, "samples": 1_000},
 }
 

@@ -114,6 +114,23 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("wild-mixture", "wild-mixture-controls"),
     ),
     ("Wild VI: Figures 3 and 4", "notebooks/19-learned-step-sizes", ("wild-logistic",)),
+    (
+        "function-space POVI: Figures 1, 4, 5 and 9, Tables 2 to 9",
+        "notebooks/20-function-space",
+        (
+            "fpovi-toy",
+            "fpovi-toy-reference",
+            "fpovi-toy-controls",
+            "fpovi-exact",
+            *(f"fpovi-uci-{name}" for name in ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein")),
+            "fpovi-uci-winered",
+            "fpovi-uci-yacht",
+            "fpovi-mnist",
+            "fpovi-bandits-mushroom",
+            "fpovi-bandits-wheel",
+            "fpovi-adversarial",
+        ),
+    ),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
 """Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.
