@@ -206,7 +206,7 @@ def test_nothing_is_downloaded_unless_asked(downloads, tmp_path, monkeypatch):
     assert downloads == [tmp_path, tmp_path / "other"]
 
 
-@pytest.mark.parametrize("name", ["digits", "cifar100", ""])
+@pytest.mark.parametrize("name", ["digits", "emnist", ""])
 def test_only_known_sets_can_be_downloaded(downloads, name):
     with pytest.raises(UnknownName, match="downloadable data set .*cifar10.*mnist"):
         data.download(name)

@@ -51,19 +51,19 @@ SIZES: dict[str, dict] = {
         "steps": 6,
         "evaluations": 2,
         "latents": 20,
-        "bracket": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150},
+        "bracket": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150, "values": 20},
     },
     "quick": {
         "steps": 300,
         "evaluations": 5,
         "latents": 200,
-        "bracket": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500},
+        "bracket": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500, "values": 500},
     },
     "paper": {
         "steps": STEPS,
         "evaluations": 20,
         "latents": 1_000,
-        "bracket": {"num_samples": 150, "draws": 2, "temperatures": 600, "regression": 2_000},
+        "bracket": {"num_samples": 150, "draws": 2, "temperatures": 600, "regression": 2_000, "values": 20_000},
     },
 }
 

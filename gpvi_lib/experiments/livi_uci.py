@@ -44,17 +44,17 @@ SIZES: dict[str, dict] = {
     "smoke": {
         "steps": 10,
         "evaluations": 2,
-        "bracket": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150},
+        "bracket": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150, "values": 20},
     },
     "quick": {
         "steps": 300,
         "evaluations": 5,
-        "bracket": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500},
+        "bracket": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500, "values": 500},
     },
     "paper": {
         "steps": None,
         "evaluations": 10,
-        "bracket": {"num_samples": 150, "draws": 2, "temperatures": 200, "regression": 2_000},
+        "bracket": {"num_samples": 150, "draws": 2, "temperatures": 200, "regression": 2_000, "values": 2_000},
     },
 }
 
