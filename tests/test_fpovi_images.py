@@ -10,6 +10,7 @@ from gpvi_lib import ArcCosine, Particles, data
 from gpvi_lib.experiments import fpovi_adversarial as adversarial
 from gpvi_lib.experiments import fpovi_mnist as mnist
 from gpvi_lib.experiments import function_images as shared
+from gpvi_lib.experiments.printed import printed_steps
 from gpvi_lib.lab.experiment import RunContext
 
 CPU = torch.device("cpu")
@@ -119,9 +120,9 @@ def test_a_small_run_of_figure_3(method):
 def test_sizes_of_the_paper():
     found = mnist.config("f_svgd", "paper")
     assert (found["steps"], found["batch_size"], found["lr"], found["sampler"]["num"]) == (20 * 500, 100, 2e-4, 5)
-    assert mnist.EXPERIMENT.scores[0].printed_steps("f_svgd") == 500_000
+    assert printed_steps(mnist.EXPERIMENT.scores[0], "f_svgd") == 500_000
     found = adversarial.config("f_svgd", "paper")
     assert (found["steps"], found["batch_size"], found["lr"], found["sampler"]["num"]) == (20 * 60, 1_000, 5e-4, 20)
-    assert adversarial.EXPERIMENT.scores[0].printed_steps("svgd") == 60_000
+    assert printed_steps(adversarial.EXPERIMENT.scores[0], "svgd") == 60_000
     assert mnist.data_sets("quick") == adversarial.data_sets("smoke") == ()
     assert mnist.data_sets("paper") == adversarial.data_sets("paper") == ("mnist",)

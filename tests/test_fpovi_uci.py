@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from gpvi_lib import ArcCosine, data
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.experiments import fpovi_uci as uci
+from gpvi_lib.experiments.printed import printed_steps
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.report import scoreboard
 
@@ -33,7 +34,7 @@ def test_lengths_are_those_of_the_design():
     assert found == expected
     for name in uci.ROWS:
         for score in EXPERIMENTS[f"fpovi-uci-{name}"].scores:
-            assert score.printed_steps("f_svgd") == expected[name]
+            assert printed_steps(score, "f_svgd") == expected[name]
 
 
 def test_the_rows_of_a_set_are_the_real_ones():

@@ -35,7 +35,8 @@ def test_every_run_behind_a_number_of_the_paper_has_a_row(ours):
     }
     assert len(behind) > 100 and behind <= shown
     items = {item for item, *_ in ours if item.startswith("gpvi/")} - {"gpvi/section4.5/overhead_vs_amortized_svgd"}
-    assert items <= PRINTED.keys() == {item for section in how_far.SECTIONS for item, *_ in section.parts}
+    printed = {item for item in PRINTED if item.startswith("gpvi/")}  # the other papers' have no page yet
+    assert items <= printed == {item for section in how_far.SECTIONS for item, *_ in section.parts}
 
 
 def test_no_run_has_two_rows(ours):

@@ -8,6 +8,7 @@ from torch import nn
 
 from gpvi_lib import FlatModule, LastLayerLaplace, data
 from gpvi_lib.errors import DataMissing, UnknownName
+from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import livi_cifar10 as cifar
 from gpvi_lib.experiments import livi_images as shared
 from gpvi_lib.experiments import livi_mnist as mnist
@@ -33,7 +34,7 @@ CELLS += [("livi-cifar10", m) for m in cifar.METHODS]
 
 @pytest.mark.parametrize(("name", "method"), CELLS)
 def test_a_cell_runs_and_can_be_recorded(name, method):
-    record = runner.run_or_load(name.cell(method, 0, "smoke"), progress=False)
+    record = runner.run_or_load(get_experiment(name).cell(method, 0, "smoke"), progress=False)
     found, arrays = record.metrics, record.arrays()
     sets = ["shuffled", "transposed"]
     assert found["mean_auroc_percent"] == pytest.approx(sum(found[f"auroc_{s}"] for s in sets) / 2)

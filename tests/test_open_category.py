@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from gpvi_lib import checkpoints, data
 from gpvi_lib.errors import OutOfTime
+from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import open_category as oc
 from gpvi_lib.fit import Training
 from gpvi_lib.lab import records, runner
@@ -118,7 +119,7 @@ def test_the_longer_runs_change_nothing_but_their_length():
     ],
 )
 def test_what_notebook_15_says_of_svgd_over_its_epochs(length, accuracy, auroc, ece):
-    metrics = records.load(f"open-category-mnist{length}".cell("svgd_best", 0, "paper")).metrics
+    metrics = records.load(get_experiment(f"open-category-mnist{length}").cell("svgd_best", 0, "paper")).metrics
     assert f"{metrics['accuracy_percent']:.2f}" == accuracy
     assert (f"{metrics['auroc']:.3f}", f"{metrics['ece']:.3f}") == (auroc, ece)
 

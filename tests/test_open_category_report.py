@@ -242,6 +242,6 @@ def test_the_published_epochs_are_shown_once_all_their_runs_are_there(monkeypatc
     monkeypatch.setattr(
         records,
         "state",
-        lambda experiment, method, seed, profile: "missing" if (method, seed) == lacking else "valid",
+        lambda cell: "missing" if (cell.method, cell.seed) == lacking else "valid",
     )
     assert report.longest("open-category-mnist", "paper").name == f"open-category-mnist{name}"

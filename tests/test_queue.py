@@ -15,7 +15,7 @@ from fitted_experiment import FITTED
 from toy_experiment import TOY, redirect
 
 from gpvi_lib.errors import GPVIError, RecordDamaged, SweepError, UnknownName
-from gpvi_lib.experiments import EXPERIMENTS
+from gpvi_lib.experiments import EXPERIMENTS, get_experiment
 from gpvi_lib.lab import queue, records, runner
 
 ENTRY = (

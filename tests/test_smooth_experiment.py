@@ -72,7 +72,16 @@ def _ahead(experiment, method, key, more_is_better=False):
         (smooth.FIGURE_EXPERIMENT, "digits_gpvi_exact_density", "auroc", True, (1, 3)),
         (smooth.TABLE_EXPERIMENT, "table1_2d_amortized_ksd", "sigma_error", False, (9, 10)),
         (smooth.TABLE_EXPERIMENT, "table1_5d_amortized_ksd", "sigma_error", False, (10, 10)),
+        (smooth.TABLE_EXPERIMENT, "table2_ksd", "sigma_error", False, (8, 10)),
+        (smooth.TABLE_EXPERIMENT, "table2_amortized_ksd", "sigma_error", False, (9, 10)),
+        (smooth.TABLE_EXPERIMENT, "table2_ksd", "mu_error", False, (10, 10)),
+        (smooth.TABLE_EXPERIMENT, "table2_amortized_ksd", "mu_error", False, (10, 10)),
+        (smooth.UCI_EXPERIMENT, "uci_gpvi_exact_density", "energy_log_likelihood", True, (0, 20)),
+        (smooth.UCI_EXPERIMENT, "uci_gpvi_exact_density", "yacht_log_likelihood", True, (0, 20)),
+        (smooth.UCI_EXPERIMENT, "uci_gpvi", "energy_log_likelihood", True, (15, 20)),
+        (smooth.UCI_EXPERIMENT, "uci_gpvi", "boston_log_likelihood", True, (6, 20)),
+        (smooth.UCI_EXPERIMENT, "uci_gpvi", "yacht_log_likelihood", True, (7, 20)),
     ],
 )
-def test_what_notebooks_10_11_14_and_15_say_of_smooth_units(experiment, method, key, more_is_better, found):
+def test_what_notebooks_00_10_11_13_14_and_15_say_of_smooth_units(experiment, method, key, more_is_better, found):
     assert _ahead(experiment, method, key, more_is_better) == found

@@ -131,6 +131,14 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "fpovi-adversarial",
         ),
     ),
+    (
+        "LIVI: Figure 1, F.5, Tables 1 and 2; no notebook yet",
+        "docs/how-far",
+        (
+            *("livi-toy", "livi-toy-reference", "livi-entropy", "livi-uci", "livi-uci-settings"),
+            *("livi-mnist", "livi-mnist-published", "livi-cifar10"),
+        ),
+    ),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
 """Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gpvi_lib.experiments import get_experiment
 from gpvi_lib.lab import records
 
 
@@ -13,7 +14,7 @@ def _committed_results(monkeypatch):
 
 def values(experiment, method, key):
     """One metric of each seed that has a record."""
-    frame = records.frame(experiment, "paper", [method], missing="skip")
+    frame = records.frame(get_experiment(experiment), "paper", [method], missing="skip")
     return frame[key].to_numpy() if len(frame) else np.array([])
 
 
