@@ -56,7 +56,7 @@ def test_18_thresholds():
     """Of the specification: two hold in every seed, that of Gauss–Newton in two of three."""
     assert kl("svgd_full").max() <= 0.06 and kl("svgd_truncated").max() <= 0.004
     assert sorted(kl("gauss_newton") <= 0.01) == [False, True, True]
-    frame = records.frame("wild-mixture", "paper", missing="skip")
+    frame = records.frame(get_experiment("wild-mixture"), "paper", missing="skip")
     assert frame["mass_error"].dropna().max() <= 1e-6
 
 
