@@ -17,6 +17,15 @@ def _as_if_committed(monkeypatch):
     monkeypatch.setattr(provenance, "has_changes", lambda: False)
 
 
+@pytest.fixture(scope="module")
+def own_results(tmp_path_factory):
+    """Records and checkpoints in folders that the tests of one module share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPVI_RESULTS", str(tmp_path_factory.mktemp("results")))
+        patch.setenv("GPVI_BUILD", str(tmp_path_factory.mktemp("build")))
+        yield
+
+
 @pytest.fixture
 def rng() -> torch.Generator:
     """The test's own randomness."""

@@ -20,12 +20,7 @@ from gpvi_lib.wide_resnet import wide_resnet
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_results(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GPVI_RESULTS", str(tmp_path_factory.mktemp("results")))
-        patch.setenv("GPVI_BUILD", str(tmp_path_factory.mktemp("build")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_results")
 
 
 CELLS = [("livi-mnist", m) for m in mnist.METHODS] + [("livi-mnist-published", "map")]

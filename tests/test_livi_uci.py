@@ -11,13 +11,7 @@ from gpvi_lib.experiments import livi_uci as experiment
 from gpvi_lib.lab import runner
 from gpvi_lib.lab.experiment import RunContext
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_results(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GPVI_RESULTS", str(tmp_path_factory.mktemp("results")))
-        patch.setenv("GPVI_BUILD", str(tmp_path_factory.mktemp("build")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_results")
 
 
 @pytest.mark.parametrize("method", experiment.EXPERIMENT.methods)
