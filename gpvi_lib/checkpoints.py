@@ -61,7 +61,7 @@ def digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     """Return a fingerprint of each tensor (type, shape and bytes), so that a checkpoint of other data is refused."""
     found = {}
     for name, tensor in tensors.items():
-        content = tensor.detach().cpu().contiguous()
+        content = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())  # in order, whatever its strides
         what = hashlib.sha256(f"{content.dtype} {tuple(content.shape)}".encode())
         what.update(content.reshape(-1).view(torch.uint8).numpy().tobytes())
         found[name] = what.hexdigest()

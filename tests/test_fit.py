@@ -198,6 +198,8 @@ def test_a_digest_tells_permuted_columns_other_shapes_and_other_types_apart():
     found = {checkpoints.digest({"x": one})["x"] for one in others}
     assert len(found) == len(others) and same not in found
     assert checkpoints.digest({"x": torch.tensor(1.0)}) != checkpoints.digest({"x": torch.tensor(2.0)})
+    one, stretched = torch.ones(1), torch.tensor(1.0).expand(1)  # of stride 0
+    assert checkpoints.digest({"x": one}) == checkpoints.digest({"x": stretched})
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04garbage"])
