@@ -142,7 +142,7 @@ class _Chains:
         """Note what tells this run from others: settings, seed, kind of device, starts, density and score there."""
         target = {"log_prob": float(self.value.sum()), "score": float(self.gradient.abs().sum())}
         where = {"seed": self.rng.initial_seed(), "device": self.rng.device.type}
-        self.identity = settings | where | target | checkpoints.digest({"initial": self.x})
+        self.identity = settings | where | checkpoints.digest({"initial": self.x}) | target
 
     def save(self, path: Path) -> None:
         """Write a checkpoint."""
