@@ -3,6 +3,8 @@
 It works offline: formulas are rendered by the MathJax that comes with it, search runs in the page.
 """
 
+import re
+
 from docutils import nodes
 
 project = "gpvi, an executable paper"
@@ -33,13 +35,13 @@ html_css_files = ["book.css"]
 
 
 def describe_figures(app, doctree) -> None:
-    """A figure that a cell drew is described by the caption below it, the next paragraph that begins so."""
+    """A figure that a cell drew is described by its caption, the next paragraph that begins "Figure:" or "Figure 18.1:"."""
     following = ""
     for node in reversed(list(doctree.findall(lambda n: isinstance(n, (nodes.image, nodes.paragraph))))):
         if isinstance(node, nodes.image):
             node.setdefault("alt", following)
-        elif node.astext().startswith("Figure:"):
-            following = " ".join(node.astext().removeprefix("Figure:").split())
+        elif caption := re.match(r"Figure( \d+\.\d+)?[:.]", node.astext()):
+            following = " ".join(node.astext()[caption.end() :].split())
 
 
 def setup(app) -> None:
