@@ -35,7 +35,7 @@ html_css_files = ["book.css"]
 
 
 def describe_figures(app, doctree) -> None:
-    """A figure that a cell drew is described by its caption, the next paragraph that begins "Figure:" or "Figure 18.1:"."""
+    """A figure that a cell drew is described by its caption: the next paragraph of "Figure:" or "Figure 18.1:"."""
     following = ""
     for node in reversed(list(doctree.findall(lambda n: isinstance(n, (nodes.image, nodes.paragraph))))):
         if isinstance(node, nodes.image):
