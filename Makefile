@@ -25,7 +25,7 @@ export GPVI_DATA = $(if $(filter /%,$(firstword $(DATA))),$(DATA),$(CURDIR)/$(DA
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env figures test processors lint lab book notebooks scoreboard bench lock clean distclean
+.PHONY: help env figures test check processors lint lab book notebooks scoreboard bench dist lock clean distclean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -121,6 +121,20 @@ book: env ## build the web book in build/book from the committed notebooks; it w
 
 bench: env ## time a step of every method, as ratios in one run (DEVICE=cpu unless given); other libraries with the extra `bench`
 	@"$(PY)" -m benchmarks $(if $(DEVICE),--device $(DEVICE)) </dev/null
+
+# The wheel is installed where nothing else is, and there README's first example must run.
+dist: ## build sdist and wheel into build/dist, check them, and try the wheel in an environment of its own
+	@rm -rf build/dist build/trial
+	@"$(PYTHON)" -m venv --clear build/packaging </dev/null
+	@build/packaging/bin/python -m pip install --quiet --no-input --disable-pip-version-check build twine </dev/null
+	@build/packaging/bin/python -m build --outdir build/dist . </dev/null
+	@build/packaging/bin/python -m twine check --strict build/dist/* </dev/null
+	@"$(PYTHON)" -m venv build/trial </dev/null
+	@build/trial/bin/python -m pip install --quiet --no-input --disable-pip-version-check build/dist/*.whl </dev/null
+	@build/trial/bin/python -c 'import re; text = open("README.md").read(); \
+	  print(re.findall(r"```python\n(.*?)```", text, re.S)[0])' > build/example.py
+	@cd build && trial/bin/python example.py </dev/null
+	@echo "gpvi: build/dist holds a wheel on which README's first example runs"
 
 lock: ## resolve requirements.lock from pyproject.toml, keeping each present pin that still fits
 	@"$(PYTHON)" -m venv --clear build/lock </dev/null

@@ -28,6 +28,7 @@ from gpvi_lib.experiments.inverse_cost import MAX_JACOBIAN_BYTES
 from gpvi_lib.experiments.overhead import GENERATORS, NETWORKS, NUM_DATA, random_posterior
 from gpvi_lib.fit import Training
 from gpvi_lib.objectives import Objective
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Sampler, standard_normal
 from gpvi_lib.targets import Target, score
 
@@ -131,7 +132,7 @@ def training(method: str, size: Size, device: torch.device, activation: str = "r
     rng = torch.Generator(device).manual_seed(1)
     target = size.target(device)
     chosen = sampler(method, size, target.dim, rng, activation)
-    return Training(chosen, target, OBJECTIVES[method](size), rng=rng, lr=1e-5, batch_size=size.batch)
+    return Training(chosen, target, OBJECTIVES[method](size), rng=rng, optimizer=Adam(lr=1e-5), batch_size=size.batch)
 
 
 def score_alone(size: Size, device: torch.device) -> Callable[[], object]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpvi_lib import SVGD, Particles, ParVI, hmc
 from gpvi_lib.fit import Training
+from gpvi_lib.optimizers import Adam
 
 PARTICLES = 100
 LEAPFROG, STEP_SIZE, LEARNING_RATE = 10, 0.02, 1e-3
@@ -65,7 +66,9 @@ def our_svgd(inputs: Tensor, labels: Tensor) -> Callable[[], object]:
     rng = torch.Generator().manual_seed(0)
     particles = Particles(torch.randn(PARTICLES, inputs.shape[1], generator=rng))
     return _times(
-        Training(particles, LogisticRegression(inputs, labels), ParVI(SVGD()), rng=rng, lr=LEARNING_RATE).advance
+        Training(
+            particles, LogisticRegression(inputs, labels), ParVI(SVGD()), rng=rng, optimizer=Adam(lr=LEARNING_RATE)
+        ).advance
     )
 
 

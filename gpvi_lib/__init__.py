@@ -39,6 +39,7 @@ from gpvi_lib.objectives import (
     ParVI,
     surrogate,
 )
+from gpvi_lib.optimizers import SGD, Adam, Optimizer, RMSprop
 from gpvi_lib.samplers import Generator, Linearization, MeanField, Particles, Sampler
 from gpvi_lib.saving import load_sampler, save_sampler
 from gpvi_lib.schedules import AdaptiveLangevin, curvature, mala, power_decay
@@ -77,8 +78,10 @@ __all__ = [
     "KDE",
     "LIVI",
     "RBF",
+    "SGD",
     "SVGD",
     "WSGLD",
+    "Adam",
     "AdaptiveLangevin",
     "ArcCosine",
     "Banana",
@@ -132,6 +135,7 @@ __all__ = [
     "NormalLikelihood",
     "NormalMixture",
     "NormalPrior",
+    "Optimizer",
     "OrientedELBO",
     "OverProblems",
     "ParVI",
@@ -142,6 +146,7 @@ __all__ = [
     "PointEstimate",
     "Posterior",
     "ProblemFamily",
+    "RMSprop",
     "RecordError",
     "RegressedParVI",
     "RegressionPosterior",

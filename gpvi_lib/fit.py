@@ -4,8 +4,7 @@ import math
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,8 +14,9 @@ from torch.optim.adam import adam
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.errors import DivergedError, GPVIError, UnknownName
+from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
+from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.targets.base import Target, check_finite, log_prob
 
@@ -25,13 +25,6 @@ DIAGNOSTICS = 100
 
 CUDA_CHECK_EVERY = 100
 """On a GPU the loss is looked at only every so many steps: each look waits for the device."""
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": partial(torch.optim.Adam, fused=True),
-    "rmsprop": torch.optim.RMSprop,
-    "sgd": torch.optim.SGD,
-}
-"""By name: Adam unless an experiment says otherwise."""
 
 SomeSampler = TypeVar("SomeSampler", bound=Sampler)
 Callback = Callable[[int, SomeSampler], dict[str, float] | None]
@@ -90,7 +83,7 @@ class Training:
     """Everything that changes during training, so that a checkpoint can hold it whole.
 
     Args:
-        sampler, target, objective, rng, lr, noise_scale_lr, batch_size, optimizer, weight_decay: as in :func:`fit`.
+        sampler, target, objective, optimizer, rng, batch_size: as in :func:`fit`.
     """
 
     def __init__(
@@ -99,15 +92,10 @@ class Training:
         target: Target,
         objective: Objective,
         *,
+        optimizer: Optimizer | Factory,
         rng: torch.Generator,
-        lr: float,
-        noise_scale_lr: float | None = None,
         batch_size: int | None = None,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
     ) -> None:
-        if optimizer not in OPTIMIZERS:
-            raise UnknownName.among("optimizer", optimizer, OPTIMIZERS)
         _check_arguments(target, rng)
         _keep_freed_memory()
         self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
@@ -117,14 +105,10 @@ class Training:
             if num_data is None:
                 raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
             self.batches = Minibatches(num_data, batch_size)
-        groups = _parameters(sampler, apart=noise_scale_lr is not None)
-        self.lr_factors = [1.0] if noise_scale_lr is None else [1.0, noise_scale_lr / lr]
-        self.optimizer = OPTIMIZERS[optimizer](groups, lr=lr, weight_decay=weight_decay)
-        self.set_lr(lr)
-        self.settings = {"optimizer": optimizer, "lr": lr, "noise_scale_lr": noise_scale_lr} | {
-            "batch_size": batch_size,
-            "weight_decay": weight_decay,
-        }
+        self.rates = optimizer if isinstance(optimizer, Optimizer) else None
+        self.optimizer = _made(optimizer, sampler)
+        self.first_lrs = [group["lr"] for group in self.optimizer.param_groups]
+        self.settings = _described(optimizer, self.optimizer) | {"batch_size": batch_size}
         self.result = FitResult()
         self.info: dict[str, Tensor] = {}
         self.identity: dict = {}
@@ -136,7 +120,10 @@ class Training:
         loss, self.info = self.objective(self.sampler, self.target, batch, self.rng)
         self.sampler.release_gradients()
         loss.backward()
-        _step(self.optimizer)
+        if type(self.rates) is Adam:
+            _step_of_adam(self.optimizer)
+        else:
+            self.optimizer.step()
         self.step += 1
         return loss.detach()
 
@@ -155,10 +142,13 @@ class Training:
                 found |= {name: value for name, value in list(rows[-1].items())[1:shown]}  # the first is the step
         return found
 
-    def set_lr(self, lr: float) -> None:
-        """Set the learning rate of all parameters; that of λ, where it has its own, keeps its ratio."""
-        for group, factor in zip(self.optimizer.param_groups, self.lr_factors, strict=True):
-            group["lr"] = factor * lr
+    def decay(self, steps: int) -> None:
+        """Set the learning rates of the next of ``steps`` steps."""
+        if self.rates is None or self.rates.final_lr is None:
+            return
+        lr = self.rates.lr_at(self.step, steps)
+        for group, first in zip(self.optimizer.param_groups, self.first_lrs, strict=True):
+            group["lr"] = first / self.rates.lr * lr
 
     def identify(self) -> None:
         """Note what tells this run from others, before training changes any of it.
@@ -230,13 +220,9 @@ def fit(
     objective: Objective,
     *,
     steps: int,
-    lr: float,
-    final_lr: float | None = None,
-    noise_scale_lr: float | None = None,
+    optimizer: Optimizer | Factory,
     rng: torch.Generator,
     batch_size: int | None = None,
-    optimizer: str = "adam",
-    weight_decay: float = 0.0,
     callback: Callback[SomeSampler] | None = None,
     callback_every: int = 0,
     checkpoint: str | Path | None = None,
@@ -244,7 +230,7 @@ def fit(
     label: str = "fit",
     progress: bool = True,
 ) -> FitResult:
-    """Train ``sampler`` towards ``target`` by Adam, or another optimizer, on ``objective``.
+    """Train ``sampler`` towards ``target`` by ``optimizer`` on ``objective``.
 
     Args:
         sampler: trained in place.
@@ -252,14 +238,11 @@ def fit(
         objective: what is minimised. Those that train a network of their own (helper, Stein critic) keep it: give each
             run an objective of its own, unless it is to start with the network of the run before.
         steps: number of steps of the optimizer.
-        lr: learning rate.
-        final_lr: where the learning rate goes along half a cosine; ``None`` keeps it constant.
-        noise_scale_lr: the learning rate of a generator's trained λ, where that is to have its own: Adam moves log λ by
-            about the learning rate a step, and a rate that suits a wide last layer can be far too small for it.
+        optimizer: ``Adam(lr=1e-3)``, ``Adam(lr=1e-3, final_lr=1e-5)`` for a rate that decays, :class:`RMSprop` or
+            :class:`SGD`; or what makes one of ``torch.optim``, such as ``partial(torch.optim.AdamW, lr=1e-3)``, which
+            keeps its rate.
         rng: the only source of randomness; advanced in place.
         batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
-        optimizer: "adam", "rmsprop" or "sgd", with PyTorch's settings but for the learning rate: "sgd" has no momentum.
-        weight_decay: multiple of the parameters added to their gradient.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns, if anything, goes into the history. It must not use ``rng``.
         checkpoint: file to resume from if it exists (the bar then starts at its step), and to save to every
@@ -272,7 +255,7 @@ def fit(
     Raises:
         ValueError: if target and batch size do not fit, the target is not finite at the first points, or there is a
             rate for λ and no λ to train.
-        UnknownName: if there is no optimizer of that name.
+        TypeError: if ``optimizer`` is none.
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, objective
             or setting.
@@ -280,18 +263,9 @@ def fit(
     if steps < 0:
         raise ValueError(f"steps must not be negative, got {steps}")
     checkpoint = None if checkpoint is None else Path(checkpoint)
-    state = Training(
-        sampler,
-        target,
-        objective,
-        rng=rng,
-        lr=lr,
-        noise_scale_lr=noise_scale_lr,
-        batch_size=batch_size,
-        optimizer=optimizer,
-        weight_decay=weight_decay,
-    )
-    state.settings["final_lr"] = None if final_lr is None else [final_lr, steps]
+    state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
+    if state.rates is not None and state.rates.final_lr is not None:
+        state.settings["final_lr"] = [state.rates.final_lr, steps]
     if checkpoint is not None:
         state.identify()
     if checkpoint is not None and checkpoint.exists():
@@ -308,8 +282,7 @@ def fit(
     with tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar:
         while state.step < steps:
             started = time.perf_counter()
-            if final_lr is not None:
-                state.set_lr(final_lr + 0.5 * (lr - final_lr) * (1 + math.cos(math.pi * state.step / steps)))
+            state.decay(steps)
             try:
                 loss = state.advance()
             except torch.linalg.LinAlgError as error:
@@ -355,24 +328,28 @@ def _keep_freed_memory() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _parameters(sampler: Sampler, apart: bool) -> list[dict]:
-    """What an optimizer trains: all parameters in one group, or λ in a second."""
-    named = dict(sampler.named_parameters())
-    if not apart:
-        return [{"params": list(named.values())}]
-    ours = [name for name in named if name.rpartition(".")[2] == "log_noise_scale"]
-    if not ours:
-        raise ValueError(f"noise_scale_lr needs a trained λ, and {type(sampler).__name__} has none: leave it out")
-    noise_scales = [named.pop(name) for name in ours]
-    return [{"params": list(named.values())}, {"params": noise_scales}]
+def _made(optimizer: Optimizer | Factory, sampler: Sampler) -> torch.optim.Optimizer:
+    if isinstance(optimizer, Optimizer):
+        return optimizer.make(sampler)
+    made = optimizer([{"params": list(sampler.parameters())}]) if callable(optimizer) else None
+    if not isinstance(made, torch.optim.Optimizer):
+        raise TypeError(
+            "optimizer must be one of gpvi_lib's, such as Adam(lr=1e-3), or a function of parameters that makes one of "
+            f"torch.optim's, such as partial(torch.optim.AdamW, lr=1e-3), got {optimizer!r}"
+        )
+    return made
+
+
+def _described(optimizer: Optimizer | Factory, made: torch.optim.Optimizer) -> dict:
+    """What a checkpoint tells optimizers apart by."""
+    if isinstance(optimizer, Optimizer):
+        return {"optimizer": type(optimizer).__name__} | asdict(optimizer)
+    return {"optimizer": type(made).__name__, "optimizer's settings": repr(made.defaults)}
 
 
 @torch.no_grad()
-def _step(optimizer: torch.optim.Optimizer) -> None:
-    """``optimizer.step()``; of fused Adam without the hooks around it, as dear as a small problem's update."""
-    if not optimizer.defaults.get("fused"):
-        optimizer.step()
-        return
+def _step_of_adam(optimizer: torch.optim.Optimizer) -> None:
+    """``optimizer.step()`` of fused Adam without the hooks around it, as dear as a small problem's update."""
     for group in optimizer.param_groups:
         moved = [p for p in group["params"] if p.grad is not None]
         states = [optimizer.state[p] for p in moved]

@@ -230,7 +230,7 @@ class FunctionSpaceParVI(DirectionObjective):
         >>> target = Posterior(mlp([1, 20, 1]), NormalLikelihood(0.1), x, x[:, 0].sin())
         >>> particles = Particles(target.prior.scale * torch.randn(5, target.dim, generator=rng))
         >>> objective = FunctionSpaceParVI(SVGD(), KDE(20), ArcCosine())
-        >>> result = fit(particles, target, objective, steps=10, lr=0.01, rng=rng, progress=False)
+        >>> result = fit(particles, target, objective, steps=10, optimizer=Adam(0.01), rng=rng, progress=False)
     """
 
     direction: Direction = field(default_factory=SVGD)

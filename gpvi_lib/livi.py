@@ -31,7 +31,7 @@ class LIVI(Objective):
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(3), torch.eye(3))
         >>> sampler = LatentGenerator(3, 2, (8,), noise_scale=0.1, train_noise_scale=True, rng=rng)
-        >>> result = fit(sampler, target, LIVI(4), steps=3, lr=0.01, rng=rng, progress=False)
+        >>> result = fit(sampler, target, LIVI(4), steps=3, optimizer=Adam(0.01), rng=rng, progress=False)
         >>> loss, info = LIVI(4, "smallest", iterations=5)(sampler, target, None, rng)
         >>> list(info)
         ['elbo']

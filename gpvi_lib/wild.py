@@ -50,7 +50,8 @@ class RegressedParVI(DirectionObjective):
     Example:
         >>> objective, rng = RegressedParVI(50, inner_steps=3), torch.Generator().manual_seed(0)
         >>> sampler, target = Generator(2, rng=rng), Gaussian(torch.zeros(2), torch.eye(2))
-        >>> history = fit(sampler, target, objective, steps=6, lr=0.01, rng=rng, progress=False)  # two regressions
+        >>> # Two regressions of three steps each.
+        >>> history = fit(sampler, target, objective, steps=6, optimizer=Adam(0.01), rng=rng, progress=False)
     """
 
     num_samples: int
@@ -114,7 +115,7 @@ class GaussNewtonParVI(DirectionObjective):
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
         >>> sampler, objective = Generator(2, rng=rng), GaussNewtonParVI(50)
-        >>> history = fit(sampler, target, objective, steps=6, lr=1.0, optimizer="sgd", rng=rng, progress=False)
+        >>> history = fit(sampler, target, objective, steps=6, optimizer=SGD(1.0), rng=rng, progress=False)
     """
 
     num_samples: int
@@ -219,7 +220,8 @@ class OverProblems(Objective):
         >>> family = ProblemFamily([Gaussian(mean, torch.eye(2)) for mean in torch.eye(2)])
         >>> network = LangevinNetwork(MeanField(torch.zeros(2), 1.0), family, 5)
         >>> rng = torch.Generator().manual_seed(0)
-        >>> result = fit(network, family, OverProblems(ParVI(SVGD(), 20)), steps=3, lr=0.1, rng=rng, progress=False)
+        >>> objective, optimizer = OverProblems(ParVI(SVGD(), 20)), Adam(0.1)
+        >>> result = fit(network, family, objective, steps=3, optimizer=optimizer, rng=rng, progress=False)
     """
 
     objective: Objective

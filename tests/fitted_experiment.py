@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from gpvi_lib import SVGD, Gaussian, Particles, ParVI, fit
+from gpvi_lib import SVGD, Adam, Gaussian, Particles, ParVI, fit
 from gpvi_lib.lab.experiment import Experiment, Outcome
 
 
@@ -24,7 +24,7 @@ def run(config, method, context):
         Gaussian(torch.zeros(2), torch.eye(2)),
         ParVI(SVGD()),
         steps=config["steps"],
-        lr=0.1,
+        optimizer=Adam(lr=0.1),
         rng=rng,
         callback=lambda step, sampler: time.sleep(config["pause"]),
         callback_every=1,

@@ -10,6 +10,7 @@ from gpvi_lib import fit
 from gpvi_lib.experiments import build, classification, get_experiment
 from gpvi_lib.experiments.build import build_objective, build_sampler
 from gpvi_lib.lab.experiment import RunContext
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Generator
 
 F64 = torch.float64
@@ -81,7 +82,15 @@ def test_a_left_out_head_stays_out_while_the_rest_trains(rng):
     f = build_sampler({"kind": "generator", "noise_dim": 8, "hidden": [6], "noise_scale": 0.1}, target.dim, 1.0, rng)
     classification.leave_out_head(f)
     before = f.output.weight.detach().clone()
-    fit(f, target, build_objective({"kind": "elbo", "num_samples": 4}), steps=3, lr=1e-2, rng=rng, progress=False)
+    fit(
+        f,
+        target,
+        build_objective({"kind": "elbo", "num_samples": 4}),
+        steps=3,
+        optimizer=Adam(lr=1e-2),
+        rng=rng,
+        progress=False,
+    )
     assert bool((f.output.weight[:8] == 0).all())
     assert not torch.equal(f.output.weight[8:], before[8:])
     assert not bool((f.output.bias[:8] == 0).any())

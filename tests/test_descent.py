@@ -9,6 +9,7 @@ from scipy.stats import chi2
 from gpvi_lib import GPVI, RBF, SVGD, Gaussian, Generator, ParVI, fit
 from gpvi_lib.experiments import descent
 from gpvi_lib.lab.experiment import RunContext
+from gpvi_lib.optimizers import Adam
 
 F64 = torch.float64
 
@@ -192,7 +193,7 @@ def test_published_amortised_svgd_leaves_the_target_and_two_batches_do_not():
         assert divergence(f) == 0
         parvi = ParVI(SVGD(), 100, independent=independent)
         rng = torch.Generator().manual_seed(11)
-        fit(f, target, parvi, steps=300, lr=2e-2, final_lr=1e-4, rng=rng, progress=False)
+        fit(f, target, parvi, steps=300, optimizer=Adam(lr=2e-2, final_lr=1e-4), rng=rng, progress=False)
         variance = float(f.output.weight.detach().square().sum(1).mean())
         if independent:
             assert divergence(f) < 0.1

@@ -12,6 +12,7 @@ from gpvi_lib.fit import Training, fit
 from gpvi_lib.inverse import BlockInverse, DenseInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, MaximumLikelihood, NegativeELBO, OrientedELBO, ParVI
+from gpvi_lib.optimizers import Adam, RMSprop
 from gpvi_lib.samplers import Generator, MeanField, Particles
 from gpvi_lib.targets import ClassificationPosterior, Gaussian, NormalPrior
 
@@ -74,7 +75,7 @@ def training(make_sampler, make_objective, rng) -> Training:
     target = ClassificationPosterior(network, torch.zeros(6, 2), torch.arange(6) % 2, NormalPrior(0.5))
     target.inputs, target.targets = target.inputs.to("meta"), target.targets.to("meta")
     sampler = make_sampler(network, rng).to("meta")
-    return Training(sampler, target, make_objective(), rng=rng, lr=1e-3, batch_size=3, optimizer="rmsprop")
+    return Training(sampler, target, make_objective(), rng=rng, optimizer=RMSprop(lr=1e-3), batch_size=3)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -100,7 +101,7 @@ def test_the_loop_looks_at_the_loss_of_a_card_every_hundredth_step_only(make_rng
     sampler = Particles(torch.randn(4, 2, generator=torch.Generator().manual_seed(0)))
     target = Gaussian(torch.zeros(2), torch.eye(2))
     with Calls() as calls:
-        fit(sampler, target, ParVI(SVGD()), steps=1_000, lr=1e-3, rng=make_rng(), progress=False)
+        fit(sampler, target, ParVI(SVGD()), steps=1_000, optimizer=Adam(lr=1e-3), rng=make_rng(), progress=False)
     # Besides, a hundred times for the progress bar, and a few times before and after.
     assert looks + 100 <= calls.names["_local_scalar_dense"] < looks + 120
 

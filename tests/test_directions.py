@@ -11,6 +11,7 @@ from gpvi_lib.experiments import build
 from gpvi_lib.fit import fit
 from gpvi_lib.kernels import RBF
 from gpvi_lib.objectives import ParVI
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Generator, Particles
 from gpvi_lib.targets import Gaussian, score
 
@@ -32,7 +33,15 @@ def test_every_registered_direction_leads_to_the_target(kind):
     rng = torch.Generator().manual_seed(0)
     points = torch.randn(40, 2, generator=rng) + torch.tensor([4.0, 0.0])
     sampler, objective = Particles(points), build.build_objective({"kind": "parvi", "direction": {"kind": kind}})
-    fit(sampler, Gaussian(torch.zeros(2), torch.eye(2)), objective, steps=400, lr=0.05, rng=rng, progress=False)
+    fit(
+        sampler,
+        Gaussian(torch.zeros(2), torch.eye(2)),
+        objective,
+        steps=400,
+        optimizer=Adam(lr=0.05),
+        rng=rng,
+        progress=False,
+    )
     x = sampler.sample(None, rng)
     # Forty exact draws have a mean within 4 / sqrt(40) = 0.63 of 0 in each coordinate.
     assert bool((x.mean(0).abs() < 0.63).all()), f"{kind} ends at {x.mean(0).tolist()}"
@@ -148,7 +157,7 @@ def test_one_direction_serves_particles_and_generators(direction, rng, normal):
     generator = Generator(2, 1, (4,), rng=rng, dtype=torch.float64)
     for sampler, num_samples in ((Particles(normal(8, 2)), None), (generator, 8)):
         before = sampler.sample(num_samples, torch.Generator().manual_seed(1))
-        fit(sampler, target, ParVI(direction, num_samples), steps=60, lr=0.05, rng=rng, progress=False)
+        fit(sampler, target, ParVI(direction, num_samples), steps=60, optimizer=Adam(lr=0.05), rng=rng, progress=False)
         after = sampler.sample(num_samples, torch.Generator().manual_seed(1))
         assert (after.mean(0) - 3).norm() < 0.7 * (before.mean(0) - 3).norm()
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from gpvi_lib.fit import Minibatches, Training, fit
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, ParVI
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.paths import repository
 from gpvi_lib.samplers import Generator, MeanField, Particles
 from gpvi_lib.targets import BayesianLinearRegression, ClassificationPosterior, Gaussian
@@ -59,6 +61,9 @@ CASES = {
 }
 
 
+RATES = ("lr", "final_lr", "noise_scale_lr", "weight_decay")
+
+
 class Killed(Exception):
     pass
 
@@ -68,7 +73,8 @@ def train(case, *, seed=5, steps=12, callback=None, checkpoint=None, **arguments
     make_sampler, make_objective = CASES[case]
     rng = torch.Generator().manual_seed(seed)
     sampler, objective = make_sampler(rng), make_objective()
-    arguments = {"batch_size": 8, "lr": 0.05, "final_lr": 1e-3, "callback_every": 1} | arguments
+    rates = {"lr": 0.05, "final_lr": 1e-3} | {name: arguments.pop(name) for name in RATES if name in arguments}
+    arguments = {"batch_size": 8, "callback_every": 1, "optimizer": Adam(**rates)} | arguments
     result = fit(
         sampler, regression(), objective, steps=steps, rng=rng, callback=callback or summary,
         checkpoint=checkpoint, checkpoint_seconds=0, progress=False, **arguments,
@@ -168,7 +174,13 @@ def test_a_target_that_is_not_defined_everywhere_can_be_resumed(elsewhere, tmp_p
     for steps in (2, 4):  # small steps, so that no point comes near zero
         rng = torch.Generator().manual_seed(0)
         sampler = Particles(torch.randn(6, DIM, generator=rng) + 3)
-        arguments = {"lr": 1e-3, "rng": rng, "progress": False, "checkpoint": checkpoint, "checkpoint_seconds": 0}
+        arguments = {
+            "optimizer": Adam(1e-3),
+            "rng": rng,
+            "progress": False,
+            "checkpoint": checkpoint,
+            "checkpoint_seconds": 0,
+        }
         fit(sampler, Bare(far_from_zero), ParVI(), steps=steps, **arguments)
     assert torch.load(checkpoint, weights_only=True)["step"] == 4
 
@@ -222,7 +234,7 @@ def test_resuming_uses_what_the_checkpoint_says_and_not_the_new_start(tmp_path):
     def run(start, **arguments):
         rng = torch.Generator().manual_seed(0)
         sampler = Particles(torch.full((6, DIM), start) + torch.randn(6, DIM, generator=rng))
-        fit(sampler, regression(), ParVI(), steps=9, lr=0.1, rng=rng, progress=False, **arguments)
+        fit(sampler, regression(), ParVI(), steps=9, optimizer=Adam(lr=0.1), rng=rng, progress=False, **arguments)
         return sampler.x.detach()
 
     checkpoint = tmp_path / "run.pt"
@@ -248,7 +260,16 @@ def test_another_sampler_of_the_same_shape_is_another_run(changes, differs, tmp_
         rng = torch.Generator().manual_seed(0)
         sampler = Generator(2, 2, (5,), rng=rng, **arguments)
         normal = Gaussian(torch.zeros(2, dtype=arguments["dtype"]), torch.eye(2, dtype=arguments["dtype"]))
-        fit(sampler, normal, GPVI(5), steps=2, lr=0.1, rng=rng, progress=False, checkpoint=tmp_path / "run.pt")
+        fit(
+            sampler,
+            normal,
+            GPVI(5),
+            steps=2,
+            optimizer=Adam(lr=0.1),
+            rng=rng,
+            progress=False,
+            checkpoint=tmp_path / "run.pt",
+        )
 
     run(GENERATOR)
     with pytest.raises(GPVIError, match=rf"\(what differs: {differs}\)"):
@@ -263,7 +284,7 @@ def test_other_rows_of_the_same_data_are_another_run(tmp_path):
     for row, error in zip(rows, (None, "target.inputs"), strict=True):
         posterior = ClassificationPosterior(FlatModule(mlp([2, 2])), inputs[row], labels[row])
         sampler, own = MeanField(torch.zeros(posterior.dim)), torch.Generator().manual_seed(0)
-        settings = {"steps": 2, "lr": 0.1, "rng": own, "batch_size": 3, "progress": False}
+        settings = {"steps": 2, "optimizer": Adam(0.1), "rng": own, "batch_size": 3, "progress": False}
         if error is None:
             fit(sampler, posterior, NegativeELBO(2), checkpoint=tmp_path / "run.pt", **settings)
         else:
@@ -275,12 +296,21 @@ def test_a_complete_run_is_kept_at_the_default_interval(tmp_path):
     for _ in range(2):
         rng = torch.Generator().manual_seed(0)
         sampler = Particles(torch.randn(6, DIM, generator=rng))
-        fit(sampler, regression(), ParVI(), steps=9, lr=0.1, rng=rng, progress=False, checkpoint=tmp_path / "run.pt")
+        fit(
+            sampler,
+            regression(),
+            ParVI(),
+            steps=9,
+            optimizer=Adam(lr=0.1),
+            rng=rng,
+            progress=False,
+            checkpoint=tmp_path / "run.pt",
+        )
         found = sampler.x.detach().clone()
     assert torch.load(tmp_path / "run.pt", weights_only=True)["step"] == 9
     rng = torch.Generator().manual_seed(0)
     sampler = Particles(torch.randn(6, DIM, generator=rng))
-    fit(sampler, regression(), ParVI(), steps=9, lr=0.1, rng=rng, progress=False)
+    fit(sampler, regression(), ParVI(), steps=9, optimizer=Adam(lr=0.1), rng=rng, progress=False)
     assert torch.equal(found, sampler.x.detach())
 
 
@@ -291,7 +321,14 @@ def test_a_singular_jacobian_is_a_divergence(rng):
         dead.hidden[0].bias.fill_(-1.0)
     with pytest.raises(DivergedError, match="toy: a matrix is singular in step 1; .* noise_scale"):
         fit(
-            dead, Gaussian(torch.zeros(2), torch.eye(2)), GPVI(4), steps=3, lr=0.1, rng=rng, label="toy", progress=False
+            dead,
+            Gaussian(torch.zeros(2), torch.eye(2)),
+            GPVI(4),
+            steps=3,
+            optimizer=Adam(lr=0.1),
+            rng=rng,
+            label="toy",
+            progress=False,
         )
 
 
@@ -384,7 +421,7 @@ def test_seconds_leave_the_interruption_and_the_callback_out():
     rng = torch.Generator().manual_seed(0)
     started = time.perf_counter()
     result = fit(
-        particles(rng), regression(), ParVI(), steps=3, lr=0.1, rng=rng, progress=False,
+        particles(rng), regression(), ParVI(), steps=3, optimizer=Adam(lr=0.1), rng=rng, progress=False,
         callback=lambda step, sampler: time.sleep(0.05) or {}, callback_every=1,
     )  # fmt: skip
     assert 0 < result.seconds <= time.perf_counter() - started - 4 * 0.05
@@ -404,8 +441,48 @@ def test_adam_is_pytorchs(case, settings, monkeypatch):
     if settings and CASES[case][0] is not generator:
         settings = {"weight_decay": 0.1}
     expected = train(case, **settings)
-    monkeypatch.setattr(sys.modules["gpvi_lib.fit"], "_step", lambda optimizer: optimizer.step())
+    monkeypatch.setattr(sys.modules["gpvi_lib.fit"], "_step_of_adam", lambda optimizer: optimizer.step())
     assert_identical(train(case, **settings), expected)
+
+
+@pytest.mark.parametrize(
+    "make", [partial(torch.optim.AdamW, lr=0.05, fused=True), partial(torch.optim.Adam, lr=0.05, amsgrad=True)]
+)
+def test_an_optimizer_of_torch_is_used_as_it_is(make, tmp_path):
+    """Also one that is fused, which must not be taken for ours; and it resumes."""
+    rng = torch.Generator().manual_seed(0)
+    start = torch.randn(6, DIM, generator=rng)
+    by_hand = torch.nn.Parameter(start.clone())
+    plain = make([by_hand])
+    for _ in range(4):
+        plain.zero_grad()
+        by_hand.square().sum().backward()
+        plain.step()
+
+    def run(steps, make=make):
+        sampler, own = Particles(start), torch.Generator().manual_seed(0)
+        arguments = {"optimizer": make, "rng": own, "progress": False, "checkpoint": tmp_path / "run.pt"}
+        fit(sampler, Bare(lambda x: -x.square().sum(-1)), MaximumLikelihood(), steps=steps, **arguments)
+        return sampler.x.detach()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MaximumLikelihood, "__call__", lambda self, s, t, b, r: (-t.log_prob(s.x).sum(), {}))
+        run(2)
+        assert torch.equal(run(4), by_hand.detach())
+        with pytest.raises(GPVIError, match=r"\(what differs: optimizer"):
+            run(4, partial(torch.optim.RMSprop, lr=0.05))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        *[({"lr": lr}, "lr") for lr in (0.0, -1.0, math.nan, math.inf)],
+        *[({"lr": 1, name: -1e-3}, name) for name in ("final_lr", "noise_scale_lr", "weight_decay")],
+    ],
+)
+def test_a_rate_that_cannot_be_is_refused(wrong, name):
+    with pytest.raises(ValueError, match=f"^{name} must"):
+        Adam(**wrong)
 
 
 def test_learning_rate_follows_half_a_cosine(monkeypatch):
@@ -459,7 +536,7 @@ class Broken(Bare):
 
 def fit_particles(target, **arguments):
     rng = torch.Generator().manual_seed(0)
-    arguments = {"steps": 9, "lr": 0.1, "rng": rng, "progress": False} | arguments
+    arguments = {"steps": 9, "optimizer": Adam(0.1), "rng": rng, "progress": False} | arguments
     return fit(particles(rng), target, ParVI(), **arguments)
 
 
@@ -528,7 +605,7 @@ def test_a_run_that_diverges_says_who_and_when(bad, objective, tmp_path):
         DivergedError, match=r"^toy svgd seed 3: the loss is (nan|-?inf) at step 4; lower the learning rate"
     ):
         fit(
-            particles(rng), target, objective, steps=9, lr=0.1, rng=rng, progress=False,
+            particles(rng), target, objective, steps=9, optimizer=Adam(lr=0.1), rng=rng, progress=False,
             label="toy svgd seed 3", checkpoint=tmp_path / "run.pt", checkpoint_seconds=0,
         )  # fmt: skip
     state = torch.load(tmp_path / "run.pt", weights_only=True)
@@ -550,7 +627,7 @@ def test_parameters_that_are_not_finite_never_leave_training():
     rng = torch.Generator().manual_seed(0)
     sampler = particles(rng)
     with pytest.raises(DivergedError, match="toy.* step 4"):
-        fit(sampler, target, MaximumLikelihood(), steps=4, lr=0.1, rng=rng, label="toy", progress=False)
+        fit(sampler, target, MaximumLikelihood(), steps=4, optimizer=Adam(lr=0.1), rng=rng, label="toy", progress=False)
 
 
 def test_no_step_and_no_check_sees_more_data_than_a_minibatch():
@@ -628,7 +705,7 @@ def test_a_bayesian_neural_network_does_not_depend_on_torchs_global_seed():
         target = ClassificationPosterior(network, torch.eye(2), torch.arange(2))
         sampler = Particles(torch.randn(4, network.dim, generator=rng))
         before = torch.random.get_rng_state()
-        fit(sampler, target, ParVI(), steps=3, lr=0.1, rng=rng, progress=False)
+        fit(sampler, target, ParVI(), steps=3, optimizer=Adam(lr=0.1), rng=rng, progress=False)
         assert torch.equal(torch.random.get_rng_state(), before)
         results.append(sampler.x.detach())
     assert torch.equal(*results)
@@ -644,7 +721,15 @@ def linear_generator(objective, seed) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and covariance of a trained linear generator, in closed form."""
     rng = torch.Generator().manual_seed(seed)
     sampler = Generator(2, noise_scale=0.2, rng=rng, dtype=torch.float64)
-    fit(sampler, Gaussian(MEAN, COVARIANCE), objective, steps=250, lr=0.1, final_lr=1e-4, rng=rng, progress=False)
+    fit(
+        sampler,
+        Gaussian(MEAN, COVARIANCE),
+        objective,
+        steps=250,
+        optimizer=Adam(lr=0.1, final_lr=1e-4),
+        rng=rng,
+        progress=False,
+    )
     jacobian = sampler.linearize(torch.zeros(1, 2, dtype=torch.float64)).dense()[0].detach()
     return sampler.output.bias.detach(), jacobian @ jacobian.mT
 
@@ -664,7 +749,15 @@ def test_a_linear_generator_becomes_the_gaussian(objective):
 def test_svgd_particles_become_the_gaussian(dim, rng):
     mean, covariance = MEAN[:dim], COVARIANCE[:dim, :dim]
     sampler = Particles(torch.randn(60, dim, generator=rng, dtype=torch.float64))
-    fit(sampler, Gaussian(mean, covariance), ParVI(SVGD()), steps=250, lr=0.2, final_lr=1e-3, rng=rng, progress=False)
+    fit(
+        sampler,
+        Gaussian(mean, covariance),
+        ParVI(SVGD()),
+        steps=250,
+        optimizer=Adam(lr=0.2, final_lr=1e-3),
+        rng=rng,
+        progress=False,
+    )
     x = sampler.x.detach()
     # Converged particles have the mean but for the kernel's boundary effects. That 60 particles make the covariance too
     # small, by about 5 % a dimension, is SVGD's known bias; twice that is allowed.
@@ -678,7 +771,7 @@ def test_the_bar_shows_epoch_loss_objective_and_the_callbacks_first_number(rng, 
     target = regression()
     measured = {"accuracy_percent": 80.0, "auroc": 0.9}
     fit(
-        MeanField(torch.zeros(target.dim)), target, NegativeELBO(2), steps=4, lr=0.1, rng=rng,
+        MeanField(torch.zeros(target.dim)), target, NegativeELBO(2), steps=4, optimizer=Adam(lr=0.1), rng=rng,
         batch_size=target.num_data // 2, callback=lambda step, sampler: measured, callback_every=2,
     )  # fmt: skip
     assert [list(values) for values in shown] == 4 * [["epoch", "loss", "elbo", "accuracy_percent"]]
@@ -707,5 +800,14 @@ def test_an_objective_with_a_function_can_be_resumed_in_another_process(tmp_path
     for steps in (2, 4):
         rng = torch.Generator().manual_seed(0)
         sampler = Particles(torch.randn(6, DIM, generator=rng))
-        fit(sampler, regression(), Shaped(), steps=steps, lr=0.1, rng=rng, progress=False, checkpoint=tmp_path / "r.pt")
+        fit(
+            sampler,
+            regression(),
+            Shaped(),
+            steps=steps,
+            optimizer=Adam(lr=0.1),
+            rng=rng,
+            progress=False,
+            checkpoint=tmp_path / "r.pt",
+        )
     assert torch.load(tmp_path / "r.pt", weights_only=True)["step"] == 4

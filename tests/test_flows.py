@@ -9,7 +9,8 @@ from torch.func import jacrev, vmap
 from torch.testing import assert_close
 
 from gpvi_lib import GPVI, BlockInverse, Flow, Gaussian, Generator, MeanField, NegativeELBO, UnknownName, fit
-from gpvi_lib.experiments.build import build_sampler
+from gpvi_lib.experiments.build import build_optimizer, build_sampler
+from gpvi_lib.optimizers import Adam, RMSprop
 from gpvi_lib.samplers import normal_log_prob, standard_normal
 
 F64 = torch.float64
@@ -75,7 +76,7 @@ def test_first_weights_come_from_the_generator_alone():
 def test_a_flow_learns_a_gaussian(rng):
     target = Gaussian(torch.tensor([1.0, -0.5]), torch.diag(torch.tensor([0.5, 2.0])))
     f = Flow(2, 8, rng=rng)
-    fit(f, target, NegativeELBO(100), steps=400, lr=2e-2, final_lr=1e-4, rng=rng, progress=False)
+    fit(f, target, NegativeELBO(100), steps=400, optimizer=Adam(lr=2e-2, final_lr=1e-4), rng=rng, progress=False)
     x, log_q = f.rsample_with_log_prob(5_000, rng)
     divergence = (log_q - target.log_prob(x)).mean().item()
     assert -0.02 < divergence < 0.1  # at the start about 1
@@ -157,10 +158,10 @@ class Everywhere(NegativeELBO):
         return loss, {}
 
 
-def trained(**arguments):
+def trained(optimizer):
     sampler = MeanField(torch.tensor([1.0, -2.0]), 0.1)
     rng = torch.Generator().manual_seed(0)
-    fit(sampler, Parabola(), Everywhere(1), steps=3, lr=0.1, rng=rng, progress=False, **arguments)
+    fit(sampler, Parabola(), Everywhere(1), steps=3, optimizer=optimizer, rng=rng, progress=False)
     return sampler.mean.detach()
 
 
@@ -171,9 +172,9 @@ def test_rmsprop_with_weight_decay_is_torchs():
         optimizer.zero_grad()
         mean.square().sum().backward()
         optimizer.step()
-    assert torch.equal(trained(optimizer="rmsprop", weight_decay=0.3), mean.detach())
-    assert not torch.equal(trained(optimizer="rmsprop"), mean.detach())
-    assert not torch.equal(trained(weight_decay=0.3), trained())
+    assert torch.equal(trained(RMSprop(0.1, weight_decay=0.3)), mean.detach())
+    assert not torch.equal(trained(RMSprop(0.1)), mean.detach())
+    assert not torch.equal(trained(Adam(0.1, weight_decay=0.3)), trained(Adam(0.1)))
 
 
 def test_rmsprop_by_hand():
@@ -181,20 +182,23 @@ def test_rmsprop_by_hand():
     expected = torch.tensor([1.0, -2.0]) - 0.1 * 10 * torch.tensor([1.0, -1.0])
     sampler = MeanField(torch.tensor([1.0, -2.0]), 0.1)
     rng = torch.Generator().manual_seed(0)
-    fit(sampler, Parabola(), Everywhere(1), steps=1, lr=0.1, rng=rng, progress=False, optimizer="rmsprop")
+    fit(sampler, Parabola(), Everywhere(1), steps=1, optimizer=RMSprop(lr=0.1), rng=rng, progress=False)
     assert_close(sampler.mean.detach(), expected, atol=1e-5, rtol=0)
 
 
 def test_an_unknown_optimizer_is_refused():
     with pytest.raises(UnknownName, match="unknown optimizer 'adagrad'.*adam, rmsprop, sgd"):
-        trained(optimizer="adagrad")
+        build_optimizer({"optimizer": "adagrad", "lr": 0.1})
+    for wrong in ("adam", lambda parameters: None):
+        with pytest.raises(TypeError, match="optimizer must be one of gpvi_lib's, such as Adam"):
+            trained(wrong)
 
 
 class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+@pytest.mark.parametrize("optimizer", [Adam, RMSprop])
 def test_a_flow_resumes_bit_for_bit(optimizer, tmp_path):
     target = Gaussian(torch.zeros(2), torch.eye(2))
 
@@ -208,8 +212,8 @@ def test_a_flow_resumes_bit_for_bit(optimizer, tmp_path):
             return {"sum": float(sum(parameter.detach().sum() for parameter in sampler.parameters()))}
 
         result = fit(
-            f, target, NegativeELBO(5), steps=8, lr=1e-2, rng=rng, progress=False, callback=callback,
-            callback_every=1, optimizer=optimizer, weight_decay=1e-2, checkpoint=checkpoint, checkpoint_seconds=0,
+            f, target, NegativeELBO(5), steps=8, rng=rng, progress=False, callback=callback,
+            callback_every=1, optimizer=optimizer(1e-2, weight_decay=1e-2), checkpoint=checkpoint, checkpoint_seconds=0,
         )  # fmt: skip
         return result.history, f.state_dict()
 

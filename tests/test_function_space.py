@@ -44,6 +44,7 @@ from gpvi_lib import (
 )
 from gpvi_lib.directions import Direction
 from gpvi_lib.experiments.build import build_objective
+from gpvi_lib.optimizers import Adam
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
 DIRECTIONS = [SVGD(), GFSF(), WSGLD(), PiSGLD()]
@@ -366,7 +367,7 @@ def objectives():
 @pytest.mark.parametrize("name", objectives())
 def test_a_run_that_was_interrupted_ends_as_one_that_was_not(name, data, normal, tmp_path):
     target, start = noisy(data), normal(5, noisy(data).dim)
-    arguments = {"lr": 1e-2, "batch_size": 5, "progress": False}
+    arguments = {"optimizer": Adam(1e-2), "batch_size": 5, "progress": False}
     whole, parts = Particles(start), Particles(start)
     make = objectives()[name]
     fit(whole, target, make(), steps=9, rng=rng(), **arguments)
@@ -382,7 +383,7 @@ def test_a_generator_learns_functions(data):
     sampler = generator(target)
     objective = FunctionSpaceParVI(SVGD(), KDE(4), ArcCosine(), num_samples=8)
     before = float(target.log_likelihood(sampler.sample(20, rng(1))).mean())
-    fit(sampler, target, objective, steps=300, lr=1e-2, rng=rng(), progress=False)
+    fit(sampler, target, objective, steps=300, optimizer=Adam(lr=1e-2), rng=rng(), progress=False)
     assert float(target.log_likelihood(sampler.sample(20, rng(1))).mean()) > before + 10
 
 
@@ -424,7 +425,7 @@ def test_a_specification_builds_the_same(data, normal):
 
 def test_the_examples_of_the_docstrings():
     names = vars(function_space) | {
-        name: globals()[name] for name in ("ArcCosine", "NormalLikelihood", "mlp", "fit", "Particles")
+        name: globals()[name] for name in ("Adam", "ArcCosine", "NormalLikelihood", "mlp", "fit", "Particles")
     }
     for example in doctest.DocTestFinder().find(function_space, extraglobs=names):
         if example.examples:

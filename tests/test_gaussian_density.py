@@ -13,6 +13,7 @@ from gpvi_lib.experiments import gaussian_density as density
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments.build import build_sampler
 from gpvi_lib.lab import runner
+from gpvi_lib.optimizers import Adam
 
 TWO, FIVE = density.EXPERIMENTS
 
@@ -99,7 +100,7 @@ def test_delivered_repulsion():
     objective = GPVI(30, HelperInverse(width=16, lr=1e-2))
     assert density.delivered_repulsion(objective, generator).isnan().all()
     rng = torch.Generator().manual_seed(1)
-    fit(generator, target, objective, steps=400, lr=1e-9, rng=rng, progress=False)
+    fit(generator, target, objective, steps=400, optimizer=Adam(lr=1e-9), rng=rng, progress=False)
     assert (density.delivered_repulsion(objective, generator) - 1).abs().max() < 0.1
     with torch.no_grad():
         for parameter in objective.inverse.network.parameters():

@@ -11,6 +11,7 @@ from gpvi_lib.fit import fit
 from gpvi_lib.kernels import RBF, squared_distances
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic, stein_kernel
 from gpvi_lib.objectives import KernelSteinDiscrepancy, surrogate
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Generator, Particles
 from gpvi_lib.targets import Banana, Gaussian, GaussianMixture, score
 
@@ -147,7 +148,7 @@ def test_training_on_it_reaches_the_target(sampler, rng, normal):
     else:
         trained, num_samples = Generator(2, 2, noise_scale=None, rng=rng, dtype=torch.float64), 50
     objective = KernelSteinDiscrepancy(RBF(2.0), num_samples, statistic="v" if sampler == "particles" else "u")
-    fit(trained, target, objective, steps=300, lr=0.1, final_lr=1e-3, rng=rng, progress=False)
+    fit(trained, target, objective, steps=300, optimizer=Adam(lr=0.1, final_lr=1e-3), rng=rng, progress=False)
     x = trained.sample(None if sampler == "particles" else 500, rng)
     # The mean of 500 draws is off by sqrt(2 * 0.5 / 500) = 0.04; particles and training add less than 0.1.
     assert (x.mean(0) - 2).norm() < 0.15

@@ -48,6 +48,7 @@ from gpvi_lib import (
     smallest_singular_value,
 )
 from gpvi_lib.entropy import linearization_correction
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import normal_log_prob
 
 F64 = torch.float64
@@ -476,7 +477,7 @@ def test_training_s_reaches_a_gaussian():
     scale = torch.tensor([2.0, 0.5, 1.0])
     sampler = LatentGenerator(3, 1, noise_scale=0.3 * torch.ones(3), train_noise_scale=True, rng=seeded())
     target = Gaussian(torch.tensor([1.0, -1.0, 0.0]), torch.diag(scale.square()))
-    fit(sampler, target, LIVI(32), steps=800, lr=0.05, final_lr=1e-4, rng=seeded(), progress=False)
+    fit(sampler, target, LIVI(32), steps=800, optimizer=Adam(lr=0.05, final_lr=1e-4), rng=seeded(), progress=False)
     found = elbo_bracket(sampler, Normalised(target), 2_000, 20, seeded(), values=50_000)
     assert found["elbo_low"] > -0.03 and abs(found["elbo_high"]) < 0.03
 
@@ -521,7 +522,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(case, tmp_path):
             if step == kill:
                 raise Killed
 
-        settings = {"steps": 9, "lr": 0.01, "final_lr": 1e-3, "batch_size": 8, "rng": rng, "progress": False}
+        settings = {"steps": 9, "optimizer": Adam(0.01, 1e-3), "batch_size": 8, "rng": rng, "progress": False}
         result = fit(
             sampler, target, objective(), **settings, callback=callback, callback_every=1,
             checkpoint=checkpoint, checkpoint_seconds=0,
@@ -577,7 +578,15 @@ def test_numbers_without_noise_come_first_and_are_trained(rng, tmp_path):
     inner = LatentGenerator(2, 1, noise_scale=0.1 * torch.ones(2), train_noise_scale=True, rng=rng)
     sampler = PointEstimate(inner, 0.0)
     assert sampler.dim == 3 == target.dim
-    fit(sampler, target, LIVI(16), steps=600, lr=0.03, final_lr=1e-4, noise_scale_lr=0.05, rng=rng, progress=False)
+    fit(
+        sampler,
+        target,
+        LIVI(16),
+        steps=600,
+        optimizer=Adam(lr=0.03, final_lr=1e-4, noise_scale_lr=0.05),
+        rng=rng,
+        progress=False,
+    )
     points = sampler.sample(5, rng)
     assert bool((points[:, 0] == sampler.value).all()) and float(points[:, 1].std()) > 0
     residual = y - x[:, 0] * (x[:, 0] @ y) / (x[:, 0] @ x[:, 0])
@@ -624,8 +633,7 @@ def test_the_mode_of_a_gaussian_is_its_mean(rng):
         Gaussian(mean, torch.eye(2)),
         MaximumPosterior(),
         steps=300,
-        lr=0.1,
-        final_lr=1e-3,
+        optimizer=Adam(lr=0.1, final_lr=1e-3),
         rng=rng,
         progress=False,
     )

@@ -11,6 +11,7 @@ from gpvi_lib.fit import fit
 from gpvi_lib.inverse import BiCGSTABInverse, BlockInverse, DenseInverse, HelperInverse
 from gpvi_lib.kernels import RBF, median_bandwidth, squared_distances
 from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, ParVI, surrogate
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Generator, MeanField, Particles
 from gpvi_lib.targets import BayesianLinearRegression, Gaussian, score
 
@@ -273,7 +274,7 @@ def test_maximum_likelihood_ignores_the_prior_and_the_other_particles(normal):
     def train(initial, prior):
         particles = Particles(initial)
         target = BayesianLinearRegression(inputs, targets, prior)
-        arguments = {"steps": 30, "lr": 0.05, "progress": False}
+        arguments = {"steps": 30, "optimizer": Adam(0.05), "progress": False}
         fit(particles, target, MaximumLikelihood(), rng=torch.Generator().manual_seed(1), **arguments)
         return particles.x.detach()
 

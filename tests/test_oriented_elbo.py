@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from gpvi_lib import Gaussian, Generator, NegativeELBO, OrientedELBO, Particles, fit
 from gpvi_lib.experiments.build import build_objective
+from gpvi_lib.optimizers import Adam
 
 F64 = torch.float64
 
@@ -53,7 +54,7 @@ def test_a_reflection_is_turned_round_and_the_plain_elbo_does_not_mind(rng):
     target = Gaussian(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64))
     for objective, sign in ((OrientedELBO(50), 1), (NegativeELBO(50), -1)):
         f = linear([[-0.5, 0.1], [0.2, 1.0]])
-        fit(f, target, objective, steps=500, lr=2e-2, final_lr=1e-3, rng=rng, progress=False)
+        fit(f, target, objective, steps=500, optimizer=Adam(lr=2e-2, final_lr=1e-3), rng=rng, progress=False)
         assert float(torch.linalg.det(f.output.weight.detach())) == pytest.approx(sign, abs=0.25)
 
 

@@ -7,6 +7,7 @@ import torch
 from gpvi_lib import Flow, Gaussian, Generator, GPVIError, MeanField, NegativeELBO, Particles, fit, load_sampler
 from gpvi_lib import save_sampler as save
 from gpvi_lib.errors import UnknownName
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Sampler
 
 
@@ -43,7 +44,15 @@ def test_a_saved_sampler_draws_the_same_samples(name, rng, tmp_path):
 def test_a_loaded_sampler_can_be_trained_further(rng, tmp_path):
     loaded = load_sampler(save(SAMPLERS["trained λ"](rng), tmp_path / "sampler.safetensors"))
     before = loaded.log_noise_scale.detach().clone()
-    fit(loaded, Gaussian(torch.zeros(6), torch.eye(6)), NegativeELBO(8), steps=2, lr=0.1, rng=rng, progress=False)
+    fit(
+        loaded,
+        Gaussian(torch.zeros(6), torch.eye(6)),
+        NegativeELBO(8),
+        steps=2,
+        optimizer=Adam(lr=0.1),
+        rng=rng,
+        progress=False,
+    )
     assert not torch.equal(before, loaded.log_noise_scale)
 
 

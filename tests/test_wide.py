@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from gpvi_lib import GPVI, Gaussian, Generator, fit, samplers
 from gpvi_lib.fit import Training
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.wide import WideLinear
 
 
@@ -47,7 +48,7 @@ def small_is_wide(monkeypatch):
 def training(rng) -> Training:
     target = Gaussian(torch.arange(6.0), torch.eye(6))
     generator = Generator(6, 2, (5,), noise_scale=0.5, rng=rng)
-    return Training(generator, target, GPVI(8), rng=rng, lr=1e-2)
+    return Training(generator, target, GPVI(8), rng=rng, optimizer=Adam(lr=1e-2))
 
 
 def test_training_is_the_same_with_it(rng, small_is_wide, monkeypatch):
@@ -74,7 +75,7 @@ def test_training_uses_the_memory_of_the_last_gradient(rng, small_is_wide):
 def test_a_wide_generator_resumes_to_the_same_result(rng, small_is_wide, tmp_path):
     def run(steps, checkpoint=None):
         made = training(torch.Generator().manual_seed(3))
-        arguments = {"lr": 1e-2, "rng": made.rng, "checkpoint": checkpoint, "checkpoint_seconds": 0}
+        arguments = {"optimizer": Adam(1e-2), "rng": made.rng, "checkpoint": checkpoint, "checkpoint_seconds": 0}
         fit(made.sampler, made.target, made.objective, steps=steps, progress=False, **arguments)
         return made.sampler.state_dict()
 

@@ -30,6 +30,7 @@ from gpvi_lib import (
     score,
 )
 from gpvi_lib.fit import Training
+from gpvi_lib.optimizers import SGD, Adam
 
 F64 = torch.float64
 MIXTURE = GaussianMixture(torch.tensor([[-2.0], [2.0]], dtype=F64), 1.0, torch.tensor([1 / 3, 2 / 3], dtype=F64))
@@ -88,7 +89,9 @@ def test_many_inner_steps_solve_the_regression():
     goal = x - 0.3 * SVGD()(x, score(target, x))[0]
     design = torch.cat([z, torch.ones(9, 1, dtype=F64)], 1)
     best = design @ torch.linalg.lstsq(design, goal).solution
-    result = fit(sampler, target, objective, steps=3_000, lr=0.05, final_lr=1e-5, rng=seeded(7), progress=False)
+    result = fit(
+        sampler, target, objective, steps=3_000, optimizer=Adam(lr=0.05, final_lr=1e-5), rng=seeded(7), progress=False
+    )
     assert_close(sampler(z).detach(), best, rtol=0, atol=1e-5)  # Adam's last steps are 1e-5 long
     assert result.diagnostics[-1]["residual"] == pytest.approx(float((best - goal).square().sum(-1).mean()), rel=1e-4)
 
@@ -121,7 +124,7 @@ def test_gauss_newton_solves_the_normal_equations():
 def test_a_step_of_sgd_takes_the_whole_of_it():
     net, twin = network(), network()
     change = -gradient(GaussNewtonParVI(8), twin)[0]
-    fit(net, MIXTURE, GaussNewtonParVI(8), steps=1, lr=1.0, optimizer="sgd", rng=seeded(), progress=False)
+    fit(net, MIXTURE, GaussNewtonParVI(8), steps=1, optimizer=SGD(lr=1.0), rng=seeded(), progress=False)
     assert_close(net.rho.detach(), twin.rho.detach() + change)
 
 
@@ -200,9 +203,9 @@ def train(case, checkpoint=None, dies=()):
     target = ProblemFamily([posterior(seed) for seed in range(3)]) if case.startswith("problems") else posterior()
     net = LangevinNetwork(LogisticPrior(3), target, 4, step_size=1e-3, ceiling=0.1, batch_size=10)
     rng = seeded()
-    optimizer = "sgd" if case == "gauss-newton" else "adam"
+    optimizer = (SGD if case == "gauss-newton" else Adam)(0.05, 0.01)
     result = fit(
-        net, target, OBJECTIVES[case](), steps=10, lr=0.05, final_lr=0.01, rng=rng, batch_size=8, optimizer=optimizer,
+        net, target, OBJECTIVES[case](), steps=10, rng=rng, batch_size=8, optimizer=optimizer,
         callback=callback, callback_every=1, checkpoint=checkpoint, checkpoint_seconds=0, progress=False,
     )  # fmt: skip
     return net, rng.get_state(), result.history, result.diagnostics
@@ -226,7 +229,9 @@ def test_training_beats_every_constant_step():
     """At 20 layers the best constant of the paper's grid has a divergence of 0.12, and of any fine grid 0.077."""
     start = MeanField(torch.tensor([-10.0], dtype=F64), 1.0)
     net = LangevinNetwork(start, MIXTURE, 20, step_size=0.1, ceiling=1.5, truncate=True, dtype=F64)
-    fit(net, MIXTURE, ParVI(SVGD(), 100), steps=150, lr=0.1, final_lr=0.01, rng=seeded(), progress=False)
+    fit(
+        net, MIXTURE, ParVI(SVGD(), 100), steps=150, optimizer=Adam(lr=0.1, final_lr=0.01), rng=seeded(), progress=False
+    )
     grid = LineGrid(-20, 20, 400)
     masses = grid.push(grid.normal(start.mean.detach(), 1.0)[0], MIXTURE, net.step_size.detach()[:, 0])
     assert float(masses.sum()) == pytest.approx(1, abs=1e-6)
@@ -293,7 +298,9 @@ def test_a_checkpoint_of_other_problems_is_refused(tmp_path):
         problems = [BayesianLinearRegression(x, y) for y in (torch.zeros(9), last)]
         family = ProblemFamily(problems)
         net = LangevinNetwork(MeanField(torch.zeros(2)), family, 2)
-        state = Training(net, family, OverProblems(ParVI(SVGD(), 4)), rng=seeded(), lr=0.1, batch_size=3)
+        state = Training(
+            net, family, OverProblems(ParVI(SVGD(), 4)), rng=seeded(), optimizer=Adam(lr=0.1), batch_size=3
+        )
         state.identify()
         return state
 

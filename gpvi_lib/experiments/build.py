@@ -37,6 +37,7 @@ from gpvi_lib.objectives import (
     OrientedELBO,
     ParVI,
 )
+from gpvi_lib.optimizers import SGD, Adam, Optimizer, RMSprop
 from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, standard_normal
 from gpvi_lib.targets import Target
 from gpvi_lib.wild import GaussNewtonParVI, PathELBO, RegressedParVI, SemiImplicitELBO
@@ -175,6 +176,19 @@ def _generator(make: Callable[..., Sampler], spec: dict, dim: int, scale: Tensor
     return make(dim, **spec, rng=rng, dtype=scale.dtype, device=rng.device)
 
 
+OPTIMIZERS = {"adam": Adam, "rmsprop": RMSprop, "sgd": SGD}
+"""By name: Adam unless a configuration says otherwise."""
+
+
+def build_optimizer(config: dict) -> Optimizer:
+    """The optimizer of a configuration: its name, lr and, where it has them, its other rates."""
+    name = config.get("optimizer", "adam")
+    if name not in OPTIMIZERS:
+        raise UnknownName.among("optimizer", name, OPTIMIZERS)
+    others = ("final_lr", "noise_scale_lr", "weight_decay")
+    return OPTIMIZERS[name](config["lr"], **{other: config[other] for other in others if other in config})
+
+
 def train(
     sampler: SomeSampler,
     target: Target,
@@ -195,12 +209,8 @@ def train(
             target,
             objective,
             steps=config["steps"],
-            lr=config["lr"],
-            final_lr=config.get("final_lr"),
-            noise_scale_lr=config.get("noise_scale_lr"),
+            optimizer=build_optimizer(config),
             batch_size=config.get("batch_size"),
-            optimizer=config.get("optimizer", "adam"),
-            weight_decay=config.get("weight_decay", 0.0),
             rng=rng,
             callback=callback,
             callback_every=config["history_every"],

@@ -32,6 +32,7 @@ from gpvi_lib.fit import fit
 from gpvi_lib.kernels import RBF, BandwidthRule, median_bandwidth, squared_distances
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.objectives import GPVI, Loss, NegativeELBO, Objective, ParVI, surrogate
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Generator, Sampler
 from gpvi_lib.targets import Banana, Gaussian, Target, log_prob
 
@@ -282,7 +283,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         target,
         objective(method, config["num_samples"]),
         steps=config["stages"][-1],
-        lr=config["lr"],
+        optimizer=Adam(lr=config["lr"]),
         rng=rng,
         callback=measure,
         callback_every=10,
@@ -385,8 +386,7 @@ def run_from_optimum(config: dict, method: str, context: RunContext) -> Outcome:
         target,
         NegativeELBO(config["elbo_samples"]),
         steps=config["elbo_steps"],
-        lr=config["elbo_lr"],
-        final_lr=config["elbo_final_lr"],
+        optimizer=Adam(lr=config["elbo_lr"], final_lr=config["elbo_final_lr"]),
         rng=rng,
         label=context.label,
         progress=context.progress,
@@ -418,7 +418,7 @@ def _continue(
         target,
         _continuation(name, config["num_samples"]),
         steps=config["stages"][-1],
-        lr=config["lr"],
+        optimizer=Adam(lr=config["lr"]),
         rng=torch.Generator(context.device).manual_seed(2_000_000 + context.seed),
         callback=measure,
         callback_every=1,

@@ -17,6 +17,7 @@ from gpvi_lib.fit import Training
 from gpvi_lib.lab import provenance, timing
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
 from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.targets import ClassificationPosterior, NormalPrior
 
 NUM_DATA = 1_000
@@ -67,7 +68,7 @@ def _advance(config: dict, objective: dict, context: RunContext) -> Callable[[],
     rng = torch.Generator(context.device).manual_seed(context.seed)
     sampler = build_sampler(config["sampler"], target.dim, 1.0, rng)
     built = build_objective(objective | {"num_samples": config["samples"]})
-    return Training(sampler, target, built, rng=rng, lr=1e-5, batch_size=config["batch_size"]).advance
+    return Training(sampler, target, built, rng=rng, optimizer=Adam(lr=1e-5), batch_size=config["batch_size"]).advance
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:

@@ -32,6 +32,7 @@ from gpvi_lib.hmc import AcceptanceWarning
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.langevin import LangevinNetwork, share_outside
 from gpvi_lib.objectives import ParVI
+from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Particles, standard_normal
 from gpvi_lib.schedules import RULES, AdaptiveLangevin, curvature, mala, power_decay
 from gpvi_lib.targets import LogisticPosterior, LogisticPrior, ProblemFamily
@@ -309,8 +310,8 @@ def _converged(config: dict, problem: Problem, context: RunContext) -> Tensor:
     if config["row"] == "svgd_particles":
         particles = Particles(q_0.sample(config["chains"], rng))
         size = config["rows_a_layer"]
-        arguments: dict = {"steps": config["long"], "lr": 0.05, "final_lr": 1e-3, "batch_size": size, "rng": rng}
-        fit(particles, target, ParVI(SVGD()), **arguments, label=context.label, progress=context.progress)
+        arguments: dict = {"steps": config["long"], "batch_size": size, "rng": rng, "label": context.label}
+        fit(particles, target, ParVI(SVGD()), optimizer=Adam(0.05, 1e-3), progress=context.progress, **arguments)
         return particles.sample(None, rng)
     mode, _ = fitted(problem)
     relative = curvature(problem.double(), mode).float()
