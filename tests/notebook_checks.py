@@ -22,6 +22,10 @@ BLANK = 5.0
 """Standard deviation of 8-bit grey values below which a picture counts as blank; plots have 15 and more."""
 NOTE = 30
 """Rows of pixels at the bottom that hold the note of the profile."""
+LINES = 20
+"""Lines of a code cell that is not folded."""
+HELD_TO_LINES = ("00", "01", "02", "03", "04", "05", "06", "07", "08", "18", "19", "20")
+"""Notebooks whose cells are held to it, by number."""
 
 FOLDERS_OF_MACHINES = re.compile(
     r"(?<![\w.:/])/(home|root|Users|tmp|var|mnt|opt|usr|private|scratch)/\w|[A-Z]:\\+Users"
@@ -40,7 +44,8 @@ def problems(path: Path, figures: Path) -> list[str]:
         notebook = notebooks.read(path)
     except NotebookError as error:
         return [str(error)]
-    checks = (_order, _outputs, _metadata, _parameters, _prose, _statements, _paths)
+    checks = [_order, _outputs, _metadata, _parameters, _prose, _statements, _paths, _folds]
+    checks += [_lengths] if path.stem.startswith(HELD_TO_LINES) else []
     found = [problem for check in checks for problem in check(notebook)]
     return found + list(_figures(notebook, path.stem, figures))
 
@@ -102,6 +107,24 @@ def _statements(notebook: NotebookNode) -> Iterator[str]:
     numbers = [int(number) for number in STATED.findall(prose)]
     if numbers != list(range(1, len(numbers) + 1)):
         yield f"its statements are numbered {numbers}, not in order from 1 without a gap"
+
+
+def _folds(notebook: NotebookNode) -> Iterator[str]:
+    for cell in _code(notebook):
+        in_lab = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        if _hidden(cell) != in_lab:
+            yield f"cell [{cell.execution_count}] is folded in {'JupyterLab' if in_lab else 'the book'} only"
+
+
+def _lengths(notebook: NotebookNode) -> Iterator[str]:
+    for cell in _code(notebook):
+        lines = len(cell.source.splitlines())
+        if lines > LINES and not _hidden(cell):
+            yield f"cell [{cell.execution_count}] shows {lines} lines of code, more than {LINES}: split it, or fold it"
+
+
+def _hidden(cell: NotebookNode) -> bool:
+    return "hide-input" in cell.metadata.get("tags", [])
 
 
 def _texts(notebook: NotebookNode) -> Iterator[str]:

@@ -319,6 +319,18 @@ def statement_lost(notebook):
     notebook.cells[0].source += "\n\n**Statement 1.** True.\n\n**Statement 3.** As well."
 
 
+def folded_in_the_book_only(notebook):
+    notebook.cells[3].metadata["tags"] = ["hide-input"]
+
+
+def folded_in_the_lab_only(notebook):
+    notebook.cells[3].metadata["jupyter"] = {"source_hidden": True}
+
+
+def long_cell(notebook):
+    notebook.cells[3].source = "\n".join(["print(1)"] * 21)
+
+
 def data_without_picture(notebook):
     notebook.cells[2].source = "save_figure(fig, '00-white-on-white', profile)"
 
@@ -345,6 +357,9 @@ def data_without_picture(notebook):
         (blank_figure, "figure 00-blank.png is blank"),
         (axes_without_data, "figure 00-axes-only.png is blank"),
         (data_without_picture, "figure 00-white-on-white.png is blank"),
+        (folded_in_the_book_only, "cell [3] is folded in the book only"),
+        (folded_in_the_lab_only, "cell [3] is folded in JupyterLab only"),
+        (long_cell, "cell [3] shows 21 lines of code, more than 20"),
     ],
 )
 def test_each_problem_is_found_alone(good, spoil, problem):
@@ -352,6 +367,12 @@ def test_each_problem_is_found_alone(good, spoil, problem):
     message = found(good)
     assert problem in message
     assert ";" not in message
+
+
+def test_a_folded_cell_may_be_long(good):
+    long_cell(good[0])
+    good[0].cells[3].metadata.update(jupyter={"source_hidden": True}, tags=["hide-input"])
+    assert found(good) == ""
 
 
 def test_a_figure_whose_data_changed_is_found(good):

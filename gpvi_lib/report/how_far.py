@@ -18,6 +18,7 @@ from gpvi_lib.lab.experiment import steps_of
 from gpvi_lib.paths import write_atomically
 from gpvi_lib.report import scoreboard
 from gpvi_lib.report.plotting import METHOD_LABELS
+from gpvi_lib.report.tables import markdown
 
 if TYPE_CHECKING:
     from gpvi_lib.report.scoreboard import Filler, Ours, RowKey
@@ -257,8 +258,6 @@ def _printed(printed: Printed) -> str:
 
 def table(section: Section, found: Sequence[Row], common: Sequence[str]) -> str:
     """The rows of a section as Markdown, aligned; what differs in common is left out."""
-    import pandas
-
     unit, lines = PRINTED[section.parts[0][0]].unit, []
     for row in found:
         label = f"{row.label}, {row.part}" if row.part else row.label
@@ -267,7 +266,7 @@ def table(section: Section, found: Sequence[Row], common: Sequence[str]) -> str:
             besides = ", ".join(part for part in differs(row) if part not in common) or "–"
             cells = [samples(row.config), batch(row.config, section.data), noise_scale(row.config), besides]
         lines.append([label, length(row, unit), share(row), str(row.seeds), *cells])
-    return pandas.DataFrame(lines, columns=list(HEADS)).to_markdown(index=False, disable_numparse=True)
+    return markdown(lines, HEADS)
 
 
 def update(path: Path) -> None:

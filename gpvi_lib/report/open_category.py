@@ -21,6 +21,7 @@ from gpvi_lib.lab import records
 from gpvi_lib.metrics import ECE_BINS
 from gpvi_lib.report import scoreboard
 from gpvi_lib.report.plotting import METHOD_COLOURS, METHOD_LABELS
+from gpvi_lib.report.tables import markdown, pm
 
 MEASURES = {"accuracy_percent": 1, "auroc": 3, "auroc_entropy": 3, "ece": 3}
 """Measure -> digits that a table shows."""
@@ -102,31 +103,18 @@ def as_printed(number: scoreboard.Published | None) -> str:
     return number.printed if np.isnan(number.sd) else f"{number.printed} ± {number.sd:g}"
 
 
-def mean_and_sd(values: np.ndarray, digits: int) -> str:
-    """Mean ± standard deviation over seeds, of one seed the number alone, of none a dash."""
-    if not len(values):
-        return "–"
-    text = f"{values.mean():.{digits}f}"
-    return text if len(values) < 2 else f"{text} ± {values.std(ddof=1):.{digits}f}"
-
-
 def results(runs: Runs, clean: Runs | None = None) -> str:
     """Our rows beside the paper's, as Markdown; ``clean`` are runs with all ten classes known."""
     rows = []
     for method in runs.experiment.methods:
-        ours = [mean_and_sd(runs.values(method, key), digits) for key, digits in MEASURES.items()]
+        ours = [pm(runs.values(method, key), digits) for key, digits in MEASURES.items()]
         if clean is not None:
-            ours.append(mean_and_sd(clean.values(method, "accuracy_percent"), 1))
+            ours.append(pm(clean.values(method, "accuracy_percent"), 1))
         paper = [as_printed(runs.published(method, metric)) for metric in ("auroc", "ece")]
         rows.append([LABELS[method], str(len(runs.values(method, "seed"))), *ours, *paper])
     heads = ["", "seeds", "accuracy %", "AUROC (variance)", "AUROC (entropy)", "ECE"]
     heads += [] if clean is None else ["clean %"]
     return markdown(rows, [*heads, "*paper:* AUROC", "*paper:* ECE"])
-
-
-def markdown(rows: Iterable[Sequence[str]], heads: Sequence[str]) -> str:
-    """A Markdown table of texts, aligned."""
-    return pandas.DataFrame(rows, columns=list(heads)).to_markdown(index=False, disable_numparse=True)
 
 
 def published_table(item: str, title: str) -> str:
@@ -156,7 +144,7 @@ def more_networks(runs: Runs) -> str:
         (f"{key}_{n}_networks", f"{name}, {n:,}", digits) for key, (name, digits) in shown.items() for n in drawn
     ]
     rows = [
-        [LABELS[method], *(mean_and_sd(runs.values(method, key), digits) for key, _, digits in columns)]
+        [LABELS[method], *(pm(runs.values(method, key), digits) for key, _, digits in columns)]
         for method in runs.methods
         if drawn and not np.isnan(runs.values(method, columns[0][0])).any()
     ]

@@ -13,6 +13,7 @@ from gpvi_lib.experiments import get_experiment
 from gpvi_lib.lab import records
 from gpvi_lib.paths import write_atomically
 from gpvi_lib.report import scoreboard
+from gpvi_lib.report.tables import plus_minus
 
 if TYPE_CHECKING:
     import pandas
@@ -199,8 +200,9 @@ def _line(row: Any) -> str:
     """One row of the scoreboard as Markdown; the means as mean ± sd."""
     spread = f"{row.ours_median:.3g} [{row.ours_min:.3g}, {row.ours_max:.3g}]" if row.n_seeds > 1 else ""
     ratio = f"{row.ratio:.2g}" if row.ratio == row.ratio else ""
-    means = _pm(row.paper_mean, row.paper_sd), _pm(row.ours_mean, row.ours_sd)
-    numbers = (*means, str(row.n_seeds), scoreboard.length(row.steps, row.printed_steps), spread, ratio)
+    paper = plus_minus(row.paper_mean, row.paper_sd, sd_form=".2g")
+    ours = plus_minus(row.ours_mean, row.ours_sd, sd_form=".2g")
+    numbers = (paper, ours, str(row.n_seeds), scoreboard.length(row.steps, row.printed_steps), spread, ratio)
     judged = scoreboard.words(row.verdict, row.verdict_median)
     return "| " + " | ".join((row.item, row.metric, row.method, row.setting, *numbers, judged)) + " |"
 
@@ -209,10 +211,6 @@ def _verdicts(rows: pandas.DataFrame) -> str:
     counts = Counter(rows["verdict"])
     order = ("better", "reproduced", "not reproduced", "too short")
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in order)
-
-
-def _pm(mean: float, sd: float) -> str:
-    return f"{mean:.3g}" + (f" ± {sd:.2g}" if sd == sd else "")
 
 
 PARTS = {"map": where, "scores": scores}

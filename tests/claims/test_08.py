@@ -1,0 +1,47 @@
+"""What notebook 08 says of its records: chains of HMC and NUTS."""
+
+import pytest
+import torch
+from reading import runs
+
+from gpvi_lib.experiments.nuts_reference import posterior
+
+TRUTH = {"gaussian": [0, 0, 1, 0.9, 1], "banana": [0, 0, 1, 0, 0.25 + 2]}
+"""Means of the coordinates and their products."""
+
+
+def chains(method):
+    """The one record of a method, and its arrays."""
+    (run,) = runs("nuts-reference", method)
+    return run, run.arrays()
+
+
+def test_the_printed_run_is_worth_about_as_many_draws_as_predicted_and_its_rhat_is_above_the_limit():
+    run, found = chains("hmc_printed_regression")
+    length = run.config["step_size"] * run.config["num_leapfrog"]
+    variances = torch.linalg.eigvalsh(posterior(run.config["posterior"], run.seed).covariance)
+    correlation = torch.cos(length / variances.sqrt())
+    kept = run.config["chains"] * (run.config["num_steps"] - run.config["burn_in"])
+    worth = kept * (1 - correlation) / (1 + correlation)
+    assert 0.5 * worth.min() < found["weights_ess"].min() and found["weights_ess"].max() < 2 * worth.max()
+    assert found["weights_rhat"].max() > 1.01
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_nuts_agrees_with_the_truth(name):
+    _, found = chains(f"nuts_{name}")
+    z = (found["mean"] - torch.tensor(TRUTH[name], dtype=torch.float64)) / found["mcse_mean"]
+    assert z.abs().max() < 4  # 5 quantities: a |z| of 4 has a probability below 1e-3
+    assert found["rhat"].max() < 1.01
+
+
+def test_on_a_network_hmc_and_nuts_agree_on_every_prediction():
+    (nuts, a), (hmc, b) = chains("nuts_bnn"), chains("hmc_bnn")
+    assert max(nuts.metrics["rhat_max"], hmc.metrics["rhat_max"]) < 1.011
+    z = (b["mean"] - a["mean"]) / torch.hypot(b["mcse_mean"], a["mcse_mean"])
+    assert z.square().mean().sqrt() < 2 and z.abs().max() < 4.5
+
+
+def test_the_printed_chains_do_not_mix_on_a_network():
+    run, found = chains("hmc_printed_bnn")
+    assert run.metrics["rhat_max"] > 1.1 and (found["rhat"] > 1.01).double().mean() > 0.5

@@ -1,0 +1,47 @@
+"""A claim is held to its records: change one, and its test fails."""
+
+import json
+import shutil
+
+import pytest
+import test_02
+import test_03
+import test_04
+import test_05
+import test_08
+
+from gpvi_lib import paths
+from gpvi_lib.lab import records
+
+# Claim, the one experiment that it reads, and what other records would say.
+CHANGES = [
+    (test_02.test_no_true_elbo_is_above_the_evidence, "injectivity-plane", "modes_gpvi", "elbo", 0.5),
+    (
+        test_03.test_in_a_whole_step_the_helper_multiplies_the_time_and_the_block_solution_adds_about_a_third,
+        "overhead",
+        "gpvi_mnist",
+        "extra_time_fraction",
+        1.0,
+    ),
+    (test_04.test_no_cold_and_no_converged_solver_diverges, "inverse-solvers", "bicgstab_cold", "diverged", 1.0),
+    (test_05.test_by_kl_the_exact_inverse_is_far_ahead, "gaussian-density-5d", "gpvi_exact_jac", "kl", 10.0),
+    (test_08.test_the_printed_chains_do_not_mix_on_a_network, "nuts-reference", "hmc_printed_bnn", "rhat_max", 1.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("claim", "experiment", "method", "key", "value"), CHANGES, ids=[claim[1] for claim in CHANGES]
+)
+def test_a_changed_record_is_noticed(claim, experiment, method, key, value, monkeypatch, tmp_path):
+    folder = shutil.copytree(paths.results_root() / "paper" / experiment, tmp_path / "paper" / experiment)
+    monkeypatch.setenv("GPVI_RESULTS", str(tmp_path))
+    claim()
+    changed = list(folder.glob(f"{method}-seed*.json"))
+    for path in changed:
+        fields = json.loads(path.read_text())
+        del fields["digest"]
+        fields["metrics"][key] = value
+        path.write_text(json.dumps(fields | {"digest": records.sha256_of(fields)}))
+    assert changed
+    with pytest.raises(AssertionError):
+        claim()
