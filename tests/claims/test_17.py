@@ -17,7 +17,6 @@ ROUNDED = 1.1
 """R-hat up to which HMC is read as the posterior, rounded."""
 
 
-@cache
 def values(method, name, key):
     """A metric of one set, one number for each split."""
     return RUNS.metric(method, f"{name}_{key}")
