@@ -50,7 +50,7 @@ def test_without_the_condition_number_the_problem_is_gone():
 # Verdicts
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def board():
     found = scoreboard.build("paper")
     chosen = found["method"].isin(("amortized_svgd", "gpvi", "gpvi_exact_jac")) & (found["n_seeds"] > 0)

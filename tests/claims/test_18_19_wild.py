@@ -7,11 +7,6 @@ from gpvi_lib.experiments import get_experiment
 from gpvi_lib.lab import records
 
 
-@pytest.fixture(autouse=True)
-def _committed_results(monkeypatch):
-    monkeypatch.delenv("GPVI_RESULTS", raising=False)
-
-
 def values(experiment, method, key):
     """One metric of each seed that has a record."""
     frame = records.frame(get_experiment(experiment), "paper", [method], missing="skip")
