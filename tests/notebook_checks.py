@@ -24,8 +24,6 @@ NOTE = 30
 """Rows of pixels at the bottom that hold the note of the profile."""
 LINES = 20
 """Lines of a code cell that is not folded."""
-HELD_TO_LINES = ("00", "01", "02", "03", "04", "05", "06", "07", "08", "18", "19", "20")
-"""Notebooks whose cells are held to it, by number."""
 
 FOLDERS_OF_MACHINES = re.compile(
     r"(?<![\w.:/])/(home|root|Users|tmp|var|mnt|opt|usr|private|scratch)/\w|[A-Z]:\\+Users"
@@ -44,8 +42,7 @@ def problems(path: Path, figures: Path) -> list[str]:
         notebook = notebooks.read(path)
     except NotebookError as error:
         return [str(error)]
-    checks = [_order, _outputs, _metadata, _parameters, _prose, _statements, _paths, _folds]
-    checks += [_lengths] if path.stem.startswith(HELD_TO_LINES) else []
+    checks = (_order, _outputs, _metadata, _parameters, _prose, _statements, _paths, _folds, _lengths)
     found = [problem for check in checks for problem in check(notebook)]
     return found + list(_figures(notebook, path.stem, figures))
 

@@ -1,0 +1,60 @@
+"""The committed records, as the claims read them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from torch import Tensor
+
+from gpvi_lib.experiments import get_experiment
+from gpvi_lib.lab import records
+from gpvi_lib.lab.experiment import Cell, Experiment
+from gpvi_lib.lab.records import Record
+
+
+@cache
+def _read(cell: Cell, written: int) -> tuple[Record, dict[str, Tensor]]:
+    record = records.load(cell)
+    return record, record.arrays()
+
+
+def read(cell: Cell) -> tuple[Record, dict[str, Tensor]]:
+    """A record and its arrays, read again once it has changed."""
+    path = records.record_path(cell)
+    return _read(cell, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The records of one experiment at ``paper``."""
+
+    name: str
+
+    @property
+    def experiment(self) -> Experiment:
+        return get_experiment(self.name)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.experiment.seeds("paper")
+
+    def record(self, method: str, seed: int = 0) -> Record:
+        return read(self.experiment.cell(method, seed, "paper"))[0]
+
+    def arrays(self, method: str, seed: int = 0) -> dict[str, Tensor]:
+        return read(self.experiment.cell(method, seed, "paper"))[1]
+
+    def metric(self, method: str, key: str, seeds: Sequence[int] | None = None) -> np.ndarray:
+        """One number per seed."""
+        return np.array([self.record(method, seed).metrics[key] for seed in seeds or self.seeds])
+
+    def history(self, method: str, key: str, seeds: Sequence[int] | None = None) -> np.ndarray:
+        """(seeds, looks): one quantity along training."""
+        return np.stack([self.arrays(method, seed)[f"history_{key}"].numpy() for seed in seeds or self.seeds])
+
+
+def within(values, low: float, high: float) -> bool:
+    """Whether all values lie strictly between two bounds."""
+    values = np.asarray(values)
+    return bool(values.size and (low < values).all() and (values < high).all())
