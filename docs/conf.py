@@ -10,6 +10,7 @@ from importlib import import_module
 
 from docutils import nodes
 from sphinx.addnodes import desc_sig_literal_string
+from sphinx.ext import autosummary
 from sphinx.util.docutils import SphinxDirective
 
 project = "gpvi, an executable paper"
@@ -38,6 +39,7 @@ myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header", "mystnb.unknown_mime_type"]
 
+autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.",)  # no end of a first sentence
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_inherit_docstrings = False  # what only repeats its base class is described there, once
 autodoc_preserve_defaults = True
