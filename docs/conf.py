@@ -1,16 +1,30 @@
 """The web book, by Sphinx: `make book` builds it from the committed notebooks, without running them, in `build/book/`.
 
-It works offline: formulas are rendered by the MathJax that comes with it, search runs in the page.
+It works offline: formulas are rendered by the MathJax that comes with it, search runs in the page. The reference comes
+from the docstrings: its pages, `docs/reference/`, only name what they show.
 """
 
+import inspect
 import re
+from importlib import import_module
 
 from docutils import nodes
+from sphinx.addnodes import desc_sig_literal_string
+from sphinx.ext import autosummary
+from sphinx.util.docutils import SphinxDirective
 
 project = "gpvi, an executable paper"
 author = copyright = "The gpvi authors"
 root_doc = "README"
-extensions = ["myst_nb", "sphinx_external_toc", "sphinx_copybutton", "sphinx-mathjax-offline"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_external_toc",
+    "sphinx_copybutton",
+    "sphinx-mathjax-offline",
+]
 external_toc_path = "docs/toc.yml"
 external_toc_exclude_missing = True  # whatever is not in the table of contents is not in the book
 
@@ -24,6 +38,20 @@ nb_render_markdown_format = "myst"  # what a cell prints as Markdown has tables,
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header", "mystnb.unknown_mime_type"]
+
+autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.",)  # no end of a first sentence
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_inherit_docstrings = False  # what only repeats its base class is described there, once
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_display_short_literal_types = True
+maximum_signature_line_length = 80
+napoleon_custom_sections = [("Attributes", "params_style")]
+toc_object_entries_show_parents = "hide"
+nitpicky = True  # a name that a docstring refers to has to be in the reference, or is someone else's
+nitpick_ignore_regex = [("py:class", r"Tensor|(jaxtyping|torch|pyro|pathlib|collections\.abc)\..*|.*\.SomeSampler")]
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 html_theme = "sphinx_book_theme"
 html_context = {"default_mode": "auto"}
@@ -44,6 +72,68 @@ def describe_figures(app, doctree) -> None:
             following = " ".join(node.astext()[caption.end() :].split())
 
 
+def entry(name: str) -> str:
+    """The directive of autodoc for what has this name."""
+    module, _, last = name.rpartition(".")
+    found = getattr(import_module(module), last)
+    if not callable(found):
+        return f".. autodata:: {name}\n   :no-value:\n"
+    error = inspect.isclass(found) and issubclass(found, Exception)
+    if inspect.isclass(found) and not error:
+        return f".. autoclass:: {name}\n   :special-members: __call__\n"
+    return f".. auto{'exception' if error else 'function'}:: {name}\n"
+
+
+class Public(SphinxDirective):
+    """``.. public::`` and names of ``gpvi_lib``: a table of their first sentences, then each with its members."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The two parts, as autosummary and autodoc make them."""
+        names = [f"gpvi_lib.{name}" for name in self.content if name]
+        table = [
+            ".. py:currentmodule:: None",
+            "",
+            ".. autosummary::",
+            "   :nosignatures:",
+            "",
+            *(f"   ~{name}" for name in names),
+            "",
+        ]
+        return self.parse_text_to_nodes("\n".join([*table, *map(entry, names)]))
+
+
+def name_torch(app, what, name, found, options, signature, returned) -> tuple[str | None, str | None]:
+    """In signatures PyTorch's own types keep its name: this library has a Generator, too."""
+
+    def named(text: str | None) -> str | None:
+        text = text and re.sub(r"~torch\.(?:_C\.)?(Generator|dtype|device)\b", r"torch.\1", text)
+        return text and text.replace("~torch.nn.modules.module.Module", "torch.nn.Module")
+
+    return named(signature), named(returned)
+
+
+def quote_as_written(app, doctree) -> None:
+    """Shapes and literals in signatures as in the source: ``Float[Tensor, "n d"]``, without the space of `` n``."""
+    for string in doctree.findall(desc_sig_literal_string):
+        string.children = [nodes.Text('"' + string.astext()[1:-1].strip() + '"')]
+
+
+def find_public(app, env, node, shown) -> nodes.Node | None:
+    """A docstring names what the reference describes without its module, wherever the docstring stands."""
+    domain = env.get_domain("py")
+    found = [name for name in domain.objects if name.endswith(f".{node['reftarget']}")]
+    if node.get("refdomain") != "py" or not found:
+        return None
+    shortest = min(found, key=lambda name: name.count("."))  # what gpvi_lib exports comes first
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", shortest, node, shown)
+
+
 def setup(app) -> None:
     """Sphinx calls this."""
+    app.add_directive("public", Public)
+    app.connect("autodoc-process-signature", name_torch)
     app.connect("doctree-read", describe_figures)
+    app.connect("doctree-read", quote_as_written)
+    app.connect("missing-reference", find_public)

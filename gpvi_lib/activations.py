@@ -54,11 +54,11 @@ ACTIVATIONS = {
     "softplus": Activation(F.softplus, nn.Softplus, lambda x, a: torch.sigmoid(x)),
     "tanh": Activation(torch.tanh, nn.Tanh, lambda x, a: 1 - a.square()),
 }
-"""By name. ``softplus`` is PyTorch's, with β = 1; ``gelu`` the exact one."""
+"""By name elu, gelu (the exact one), relu, silu, softplus (PyTorch's, with β = 1) and tanh."""
 
 
 def check_activation(name: str) -> None:
-    """Raises ``ValueError``, listing the valid names, unless there is an activation called ``name``."""
+    """Raise a ValueError, listing the valid names, unless there is an activation called ``name``."""
     if name not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, got {name!r}")
 

@@ -18,7 +18,14 @@ _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
 def save(path: Path, state: dict) -> None:
-    """Make ``path`` hold ``state`` (tensors, numbers, strings and containers of them): all of it or nothing."""
+    """Make ``path`` hold ``state`` (tensors, numbers, strings and containers of them): all of it or nothing.
+
+    Example:
+        >>> from pathlib import Path
+        >>> save(Path("run.pt"), {"step": 3, "x": torch.ones(2)})
+        >>> load(Path("run.pt"), torch.device("cpu"))["step"]
+        3
+    """
     write_atomically(path, lambda file: torch.save(state, file))
 
 
@@ -27,6 +34,12 @@ def load(path: Path, device: torch.device) -> dict:
 
     Raises:
         GPVIError: if the file is no checkpoint, or not all of one.
+
+    Example:
+        >>> from pathlib import Path
+        >>> save(Path("run.pt"), {"step": 3})
+        >>> load(Path("run.pt"), torch.device("cpu"))
+        {'step': 3}
     """
     try:
         return torch.load(path, map_location=device, weights_only=True)
@@ -70,7 +83,15 @@ def digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
 
 @contextmanager
 def deadline(at: float | None) -> Iterator[None]:
-    """Inside, every loop that checkpoints stops with :class:`OutOfTime` at ``at`` (as ``time.time()``), resumable."""
+    """Inside, every loop that checkpoints stops with :class:`OutOfTime` at ``at`` (as ``time.time()``), resumable.
+
+    Example:
+        >>> import time
+        >>> with deadline(time.time() - 1):
+        ...     stop_if_over("my run")
+        Traceback (most recent call last):
+        gpvi_lib.errors.OutOfTime: my run: time is up; what was done is kept, and the same command goes on from there
+    """
     token = _deadline.set(at)
     try:
         yield
@@ -79,7 +100,14 @@ def deadline(at: float | None) -> Iterator[None]:
 
 
 def stop_if_over(label: str) -> None:
-    """Raises :class:`OutOfTime` after the deadline, if there is one."""
+    """Raise :class:`OutOfTime` after the deadline, if there is one.
+
+    Raises:
+        OutOfTime: if the deadline is over.
+
+    Example:
+        >>> stop_if_over("my run")  # there is no deadline
+    """
     at = _deadline.get()
     if at is not None and time.time() >= at:
         raise OutOfTime(f"{label}: time is up; what was done is kept, and the same command goes on from there")
@@ -91,6 +119,11 @@ class Schedule:
     Args:
         path: where checkpoints go; ``None`` for none, then nothing is ever due.
         seconds: time between two checkpoints.
+
+    Example:
+        >>> from pathlib import Path
+        >>> Schedule(Path("run.pt"), seconds=60).due(), Schedule(Path("run.pt"), seconds=0).due()
+        (False, True)
     """
 
     def __init__(self, path: Path | None, seconds: float) -> None:
@@ -98,7 +131,7 @@ class Schedule:
         self.last = time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time; the clock starts again when it says yes. To be followed by :func:`stop_if_over`."""
+        """Return whether it is time; the clock starts again when it is. Call :func:`stop_if_over` next."""
         at = _deadline.get()
         over = at is not None and time.time() >= at
         if self.path is None or (time.monotonic() - self.last < self.seconds and not over):

@@ -49,6 +49,7 @@ UCI_FOLDERS = {
     "winered": "wine-quality-red",
     "yacht": "yacht",
 }
+"""The regression sets that :func:`~gpvi_lib.data.uci` knows by name, and their publisher's folders."""
 UCI_SPLITS = range(20)
 FEWER_SPLITS = {"protein": range(5)}
 REGRESSION_TEST_FRACTION = 0.1
@@ -99,6 +100,11 @@ class ImageData:
     Attributes:
         train, test: pixels, 0 to 255: ``(N, height, width)`` if grey, ``(N, height, width, 3)`` if in colour.
         train_labels, test_labels: ``(N,)``, 0 to 9.
+
+    Example:
+        >>> data = digits()
+        >>> data.train.shape, data.test_labels.shape
+        (torch.Size([1257, 8, 8]), torch.Size([540]))
     """
 
     train: UInt8[Tensor, "N h w *colours"]
@@ -117,6 +123,11 @@ class OpenCategory:
         unknown_inputs: test data of the unknown classes.
         unknown_images, unknown_labels: the same as pixels 0 to 255, and the classes a network never saw. All three
             are empty where every class is known.
+
+    Example:
+        >>> data = open_category(digits())
+        >>> data.inputs.shape[1:], sorted(set(data.labels.tolist()))
+        (torch.Size([1, 8, 8]), [0, 1, 2, 3, 4, 5])
     """
 
     inputs: Float[Tensor, "N c h w"]
@@ -129,7 +140,12 @@ class OpenCategory:
 
 
 def digits() -> ImageData:
-    """scikit-learn's 1,797 handwritten digits, 8 x 8, with a fixed stratified split; part of scikit-learn itself."""
+    """scikit-learn's 1,797 handwritten digits, 8 x 8, with a fixed stratified split; part of scikit-learn itself.
+
+    Example:
+        >>> digits().train.shape
+        torch.Size([1257, 8, 8])
+    """
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -138,7 +154,12 @@ def digits() -> ImageData:
 
 
 def digits_validation() -> ImageData:
-    """The training part of :func:`digits` alone, split again: for choices that must not see a test image."""
+    """The training part of :func:`digits` alone, split again: for choices that must not see a test image.
+
+    Example:
+        >>> len(digits_validation().train) + len(digits_validation().test) == len(digits().train)
+        True
+    """
     data = digits()
     return _split(data.train, data.train_labels)
 
@@ -159,6 +180,10 @@ def mnist(root: Path | None = None) -> ImageData:
 
     Raises:
         DataMissing: if a file is missing or is not the official one, naming it and how to get it.
+
+    Example:
+        >>> mnist().train.shape
+        torch.Size([60000, 28, 28])
     """
     from torchvision.datasets import MNIST
 
@@ -174,6 +199,10 @@ def mnist_validation(root: Path | None = None) -> ImageData:
 
     Raises:
         DataMissing: as :func:`mnist`.
+
+    Example:
+        >>> mnist_validation().test.shape
+        torch.Size([10000, 28, 28])
     """
     data = mnist(root)
     train, test = data.train.split((50_000, 10_000))
@@ -187,6 +216,10 @@ def unseen(name: str, root: Path | None = None) -> UInt8[Tensor, "n h w *colours
     Raises:
         UnknownName: if there is no such set.
         DataMissing: as :func:`mnist`.
+
+    Example:
+        >>> unseen("fashion-mnist").shape
+        torch.Size([10000, 28, 28])
     """
     from torchvision.datasets import CIFAR100, SVHN
     from torchvision.datasets.mnist import read_image_file
@@ -215,6 +248,10 @@ def cifar10(root: Path | None = None) -> ImageData:
 
     Raises:
         DataMissing: if a file is missing or is not the official one, naming it and how to get it.
+
+    Example:
+        >>> cifar10().train.shape
+        torch.Size([50000, 32, 32, 3])
     """
     from torchvision.datasets import CIFAR10
 
@@ -239,7 +276,13 @@ def _cifar10_files(root: Path) -> dict[Path, str]:
 
 
 def available(name: str, root: Path | None = None) -> bool:
-    """Whether all files of a data set that :func:`download` knows are where its loader looks for them."""
+    """Whether all files of a data set that :func:`download` knows are where its loader looks for them.
+
+    Example:
+        >>> from pathlib import Path
+        >>> available("mnist", Path("an-empty-folder"))
+        False
+    """
     root = data_root() if root is None else root
     if name == "mnist":
         files = [root / "MNIST" / "raw" / file for file in MNIST_FILES]
@@ -257,12 +300,22 @@ def available(name: str, root: Path | None = None) -> bool:
 
 
 def missing(names: Iterable[str]) -> str:
-    """Those of the data sets that are not here, as the command line of :func:`download` takes them."""
+    """Those of the data sets that are not here, as the command line of :func:`download` takes them.
+
+    Example:
+        >>> missing([])
+        ''
+    """
     return " ".join(name for name in names if not available(name))
 
 
 def how_to_get(names: str) -> str:
-    """What to do about data sets that are missing."""
+    """What to do about data sets that are missing.
+
+    Example:
+        >>> how_to_get("mnist")
+        'run `python -m gpvi_lib data mnist`, or set GPVI_DATA to the folder that has it'
+    """
     return f"run `python -m gpvi_lib data {names}`, or set GPVI_DATA to the folder that has it"
 
 
@@ -283,10 +336,20 @@ LOADERS = {
     "mnist-validation": mnist_validation,
     "cifar10": cifar10,
 }
+"""The loader of each set of images by name, for :func:`~gpvi_lib.data.load`."""
 
 
 def load(name: str) -> ImageData:
-    """The data set of that name in :data:`LOADERS`."""
+    """The data set of that name in :data:`LOADERS`.
+
+    Raises:
+        UnknownName: if there is no such set.
+        DataMissing: if its files are not on this machine, or are not the publisher's.
+
+    Example:
+        >>> load("digits").test.shape
+        torch.Size([540, 8, 8])
+    """
     if name not in LOADERS:
         raise UnknownName.among("data set", name, LOADERS)
     return LOADERS[name]()
@@ -298,6 +361,11 @@ def download(name: str, root: Path | None = None) -> None:
     Raises:
         UnknownName: if there is no such set.
         DataMissing: if its publisher cannot be reached.
+
+    Example:
+        >>> download("mnlst")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        gpvi_lib.errors.UnknownName: unknown downloadable data set 'mnlst'; did you mean 'mnist'? (valid: ...)
     """
     from torchvision import datasets
 
@@ -334,6 +402,11 @@ def open_category(
 
     Args:
         known: the known classes, 0 to some number: labels index a network's outputs.
+
+    Example:
+        >>> data = open_category(digits(), known=range(4))
+        >>> sorted(set(data.labels.tolist())), sorted(set(data.unknown_labels.tolist()))
+        ([0, 1, 2, 3], [4, 5, 6, 7, 8, 9])
     """
     train = data.train_labels <= known[-1]
     test = data.test_labels <= known[-1]
@@ -364,6 +437,11 @@ class RegressionData:
     Attributes:
         inputs, targets: training data, ``(N, p)`` and ``(N,)``.
         test_inputs, test_targets: test data.
+
+    Example:
+        >>> data, shift, factor = diabetes().standardised()
+        >>> data.inputs.shape, data.test_inputs.shape
+        (torch.Size([397, 10]), torch.Size([45, 10]))
     """
 
     inputs: Float[Tensor, "N p"]
@@ -406,7 +484,12 @@ def _random_split(inputs: Tensor, targets: Tensor, test_fraction: float, seed: i
 
 
 def diabetes(split: int = 0) -> RegressionData:
-    """442 patients x 10 measurements, part of scikit-learn; a random 10 % are test data."""
+    """442 patients x 10 measurements, part of scikit-learn; a random 10 % are test data.
+
+    Example:
+        >>> diabetes(split=1).targets.shape
+        torch.Size([397])
+    """
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)
@@ -461,6 +544,10 @@ def uci(name: str, split: int, root: Path | None = None) -> RegressionData:
     Raises:
         UnknownName: if there is no such set or split.
         DataMissing: if a file is missing or is not the publisher's, naming it and how to get it.
+
+    Example:
+        >>> uci("boston", split=0).inputs.shape
+        torch.Size([455, 13])
     """
     if name not in UCI_FOLDERS:
         raise UnknownName.among("UCI set", name, UCI_FOLDERS)
@@ -481,7 +568,16 @@ def uci(name: str, split: int, root: Path | None = None) -> RegressionData:
 
 
 def regression(name: str, split: int) -> RegressionData:
-    """One split of ``diabetes`` or of a UCI set."""
+    """One split of ``diabetes`` or of a UCI set.
+
+    Raises:
+        UnknownName: if there is no such set or split.
+        DataMissing: as :func:`uci`.
+
+    Example:
+        >>> regression("diabetes", split=0).inputs.shape
+        torch.Size([397, 10])
+    """
     if name not in ("diabetes", *UCI_FOLDERS):
         raise UnknownName.among("regression set", name, ("diabetes", *UCI_FOLDERS))
     return diabetes(split) if name == "diabetes" else uci(name, split)
@@ -497,6 +593,11 @@ class BinaryData:
     Attributes:
         inputs: ``(N, p)``, float32 in [0, 1].
         labels: ``(N,)``, 0 or 1.
+
+    Example:
+        >>> data = digits_parity()
+        >>> data.inputs.shape, data.labels.unique()
+        (torch.Size([1797, 64]), tensor([0, 1]))
     """
 
     inputs: Float[Tensor, "N p"]
@@ -512,6 +613,10 @@ def covertype(name: str = "covertype-subset", root: Path | None = None) -> Binar
     Raises:
         UnknownName: if there is no such set.
         DataMissing: if the file is missing or is not the publisher's, naming it and how to get it.
+
+    Example:
+        >>> covertype().inputs.shape
+        torch.Size([92962, 54])
     """
     import pandas
 
@@ -532,6 +637,10 @@ def mushroom(root: Path | None = None) -> BinaryData:
 
     Raises:
         DataMissing: if the file is missing or is not the publisher's, naming it and how to get it.
+
+    Example:
+        >>> mushroom().inputs.shape
+        torch.Size([8124, 117])
     """
     import pandas
 
@@ -543,7 +652,12 @@ def mushroom(root: Path | None = None) -> BinaryData:
 
 
 def digits_parity() -> BinaryData:
-    """scikit-learn's 1,797 digits, odd against even: 64 pixels in [0, 1]."""
+    """scikit-learn's 1,797 digits, odd against even: 64 pixels in [0, 1].
+
+    Example:
+        >>> digits_parity().inputs.shape
+        torch.Size([1797, 64])
+    """
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -552,7 +666,16 @@ def digits_parity() -> BinaryData:
 
 
 def binary(name: str) -> BinaryData:
-    """``digits-parity``, ``covertype`` or ``covertype-subset``."""
+    """``digits-parity``, ``covertype`` or ``covertype-subset``.
+
+    Raises:
+        UnknownName: if there is no such set.
+        DataMissing: as :func:`covertype`.
+
+    Example:
+        >>> binary("digits-parity").labels.shape
+        torch.Size([1797])
+    """
     if name not in ("digits-parity", *COVERTYPE):
         raise UnknownName.among("set of two classes", name, ("digits-parity", *COVERTYPE))
     return digits_parity() if name == "digits-parity" else covertype(name)

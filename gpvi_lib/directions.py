@@ -19,7 +19,16 @@ from gpvi_lib.samplers import mlp_from_rng, standard_normal
 
 
 class Direction:
-    """Base of the directions; stateless ones inherit the empty state."""
+    """Base of the directions; stateless ones inherit the empty state.
+
+    Example:
+        >>> class Attraction(Direction):
+        ...     def __call__(self, x, score, rng):
+        ...         return -score, {}
+        >>> phi, info = Attraction()(torch.ones(3, 2), -torch.ones(3, 2), None)
+        >>> phi.shape
+        torch.Size([3, 2])
+    """
 
     def __call__(
         self, x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], rng: torch.Generator
@@ -44,6 +53,13 @@ class SVGD(Direction):
 
     ``φ_j = -(1/n) Σ_i [k(x_i, x_j) ∇log p(x_i) + ∇_{x_i} k(x_i, x_j)]``, at the points themselves or, given
     ``query (m, d)``, at other points ``x_j``.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> x = 5 + torch.randn(10, 2, generator=rng)
+        >>> phi, info = SVGD()(x, score(target, x))
+        >>> phi.shape, bool((phi.mean(0) > 0).all())  # a step along -φ leads back to 0
+        (torch.Size([10, 2]), True)
     """
 
     kernel: RBF = RBF()
@@ -61,6 +77,16 @@ class GFSF(Direction):
 
     Attributes:
         ridge: α > 0, relative to ``k(x, x) = 1``.
+
+    Raises:
+        ValueError: if the ridge is not positive.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> x = 5 + torch.randn(10, 2, generator=rng)
+        >>> phi, info = GFSF(ridge=0.01)(x, score(target, x))
+        >>> phi.shape
+        torch.Size([10, 2])
     """
 
     kernel: RBF = RBF()
@@ -84,6 +110,13 @@ class WSGLD(Direction):
 
     .. math:: E = \frac{1}{n} Σ_i [\log s_i - \log p(x_i)], \qquad
               φ_i = -∇\log p(x_i) + Σ_j ∇_{x_i} K_{ij} (1 / s_i + 1 / s_j).
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> x = torch.randn(10, 2, generator=rng)
+        >>> phi, info = WSGLD()(x, score(target, x))
+        >>> torch.allclose(phi.mean(0), x.mean(0), atol=1e-5)  # the repulsion of all pairs adds up to 0
+        True
     """
 
     kernel: RBF = RBF()
@@ -97,7 +130,15 @@ class WSGLD(Direction):
 
 @dataclass
 class PiSGLD(Direction):
-    """The mean of :class:`SVGD` and :class:`WSGLD` (Chen et al. 2018): their sum as printed, at half the rate."""
+    """The mean of :class:`SVGD` and :class:`WSGLD` (Chen et al. 2018): their sum as printed, at half the rate.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> x = torch.randn(10, 2, generator=rng)
+        >>> one, other = SVGD()(x, score(target, x))[0], WSGLD()(x, score(target, x))[0]
+        >>> torch.allclose(PiSGLD()(x, score(target, x))[0], (one + other) / 2)
+        True
+    """
 
     kernel: RBF = RBF()
 
@@ -121,6 +162,16 @@ class SteinCritic(TrainsNetwork, Direction):
         lr: Adam's learning rate.
         l2_weight: ``w > 0``.
         updates: critic steps per call.
+
+    Raises:
+        ValueError: if there is no activation of that name.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> x, direction = torch.randn(10, 2, generator=rng), SteinCritic(hidden=(20,))
+        >>> phi, info = direction(x, score(target, x), rng)  # the critic learns a little in every call
+        >>> phi.shape, list(info)
+        (torch.Size([10, 2]), ['critic_loss'])
     """
 
     hidden: tuple[int, ...] = (100,)

@@ -52,6 +52,14 @@ class SmallestValue:
         value: ``|J̃ v|``, ``(n,)``: an upper bound on the smallest singular value.
         vector: v, unit vectors, ``(n, k)``.
         history: ``|J̃ v|^2`` before the first iteration and after each, ``(iterations + 1, n)``; never rising.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> sampler = LatentGenerator(9, 4, (8,), noise_scale=0.1, rng=rng)
+        >>> _, jacobian = sampler.latent_linearize(torch.randn(3, 4, generator=rng))
+        >>> found = smallest_singular_value(jacobian, 2, rng)
+        >>> found.value.shape, found.vector.shape, found.history.shape
+        (torch.Size([3]), torch.Size([3, 4]), torch.Size([3, 3]))
     """
 
     value: Float[Tensor, " n"]
@@ -178,7 +186,7 @@ def _smallest_ritz_vector(basis: list[tuple[Tensor, Tensor]]) -> Float[Tensor, "
 
 
 def check_entropy(entropy: str, iterations: int | None) -> None:
-    """Raises a ValueError unless :func:`linearized_entropy` knows the two."""
+    """Raise a ValueError unless :func:`linearized_entropy` knows the two."""
     if entropy not in ("full", "smallest"):
         raise ValueError(f"entropy must be 'full' or 'smallest', got {entropy!r}")
     if iterations is not None and (entropy == "full" or iterations < 1):
@@ -208,6 +216,13 @@ def linearized_entropy(
     Raises:
         ValueError: for an unknown entropy, iterations below 1, or iterations with ``"full"``.
         DivergedError: if singular values are not finite.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> sampler = LatentGenerator(9, 4, (8,), noise_scale=0.1, rng=rng)
+        >>> _, jacobian = sampler.latent_linearize(torch.randn(3, 4, generator=rng))
+        >>> bool((linearized_entropy(jacobian, "smallest") <= linearized_entropy(jacobian)).all())
+        True
     """
     check_entropy(entropy, iterations)
     jacobian = jacobian.double()
@@ -256,6 +271,13 @@ class EntropyBracket:
         control: minus the logarithm of the linearised density at θ, less its mean, ``(n,)``: 0 in the mean, and close
             to how far ``-log q(θ)`` is from its own.
         control_se: the standard error of that mean, which is known from other draws.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> sampler = LatentGenerator(3, 1, (8,), noise_scale=0.5, rng=rng)
+        >>> found = entropy_bracket(sampler, 50, 20, rng, regression=200)
+        >>> found.points.shape, found.latents.shape, found.low.shape
+        (torch.Size([50, 3]), torch.Size([50, 1]), torch.Size([50]))
     """
 
     points: Float[Tensor, "n m"]
@@ -316,6 +338,13 @@ def entropy_bracket(
 
     Raises:
         ValueError: if ``num_samples < 2``, ``draws < 1`` or ``temperatures < 0``.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> sampler = LatentGenerator(3, 1, (8,), noise_scale=0.5, rng=rng)
+        >>> found = entropy_bracket(sampler, 200, 50, rng, regression=500).summary()
+        >>> found["entropy_low"] < found["entropy_high"]
+        True
     """
     if num_samples < 2 or draws < 1 or temperatures < 0:
         raise ValueError(
@@ -495,6 +524,13 @@ def elbo_bracket(
 
     Raises:
         ValueError: if the sampler has no latent z, or as :func:`entropy_bracket`.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(3), torch.eye(3))
+        >>> sampler = LatentGenerator(3, 1, (8,), noise_scale=0.5, rng=rng)
+        >>> found = elbo_bracket(sampler, target, 200, 50, rng, regression=500, values=1_000)
+        >>> found["elbo_low"] < found["elbo_high"] < 0  # at most log ∫ p = 0
+        True
     """
     inner, _ = latent_part(sampler)
     found = entropy_bracket(inner, num_samples, draws, rng, regression=regression, temperatures=temperatures).summary()

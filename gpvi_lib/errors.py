@@ -18,7 +18,12 @@ class UnknownName(GPVIError):
 
     @classmethod
     def among(cls, kind: str, name: object, valid: Iterable[str]) -> UnknownName:
-        """The error for a `name` that is not one of `valid`; it suggests the closest of them."""
+        """The error for a `name` that is not one of `valid`; it suggests the closest of them.
+
+        Example:
+            >>> str(UnknownName.among("optimizer", "addam", ["adam", "sgd"]))
+            "unknown optimizer 'addam'; did you mean 'adam'? (valid: adam, sgd)"
+        """
         names = sorted(valid)
         within = [valid_name for valid_name in names if name and str(name) in valid_name]
         close = within or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)

@@ -39,6 +39,11 @@ class FitResult:
         diagnostics: what the objective says of itself, such as the ``elbo`` of :class:`NegativeELBO`, with ``step``, a
             hundred times a run; estimates from one step's samples. Empty for objectives that say nothing.
         seconds: training time, interruptions left out.
+
+    Example:
+        >>> result = FitResult(diagnostics=[{"step": 100, "elbo": -1.5}, {"step": 200, "elbo": -0.5}])
+        >>> result.diagnostics[-1]["elbo"]
+        -0.5
     """
 
     history: list[dict[str, float]] = field(default_factory=list)
@@ -259,6 +264,13 @@ def fit(
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, objective
             or setting.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> sampler, target = MeanField(torch.zeros(2), 0.5), Gaussian(torch.ones(2), torch.eye(2))
+        >>> result = fit(sampler, target, NegativeELBO(32), steps=300, optimizer=Adam(0.05), rng=rng, progress=False)
+        >>> bool((sampler.mean - 1).abs().max() < 0.2), len(result.diagnostics)
+        (True, 100)
     """
     if steps < 0:
         raise ValueError(f"steps must not be negative, got {steps}")

@@ -12,7 +12,7 @@ from gpvi_lib.samplers import Sampler, normal_log_prob, standard_normal
 
 
 class Flow(Sampler):
-    r"""A planar flow (Rezende and Mohamed 2015): ``x = f_L ∘ ... ∘ f_1(z)``, ``z ~ N(0, σ^2 I_d)``.
+    r"""A planar flow (Rezende and Mohamed 2015): ``x = f_L ∘ ⋯ ∘ f_1(z)``, ``z ~ N(0, σ^2 I_d)``.
 
     Each layer bends space along one direction, ``f_l(z) = z + û tanh(w·z + b)``. It is invertible because
     ``û = u + (softplus(w·u) - 1 - w·u) w / |w|^2`` has ``w·û > -1`` (their appendix A.1), and its determinant is
@@ -32,6 +32,13 @@ class Flow(Sampler):
 
     Raises:
         ValueError: if the depth or σ is not positive.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> flow = Flow(2, depth=4, rng=rng)
+        >>> x, log_q = flow.rsample_with_log_prob(5, rng)
+        >>> x.shape, log_q.shape
+        (torch.Size([5, 2]), torch.Size([5]))
     """
 
     def __init__(

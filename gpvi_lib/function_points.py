@@ -36,6 +36,14 @@ class Jitter:
     Attributes:
         number: b, at least one.
         scale: ``a``, at least 0.
+
+    Raises:
+        ValueError: if there are no points to draw, or the scale is negative.
+
+    Example:
+        >>> inputs = torch.linspace(-1, 1, 50)[:, None]
+        >>> Jitter(10)(inputs, torch.Generator().manual_seed(0)).shape
+        torch.Size([10, 1])
     """
 
     number: int
@@ -58,6 +66,14 @@ class KDE:
 
     Attributes:
         number: b, at least one.
+
+    Raises:
+        ValueError: if there are no points to draw.
+
+    Example:
+        >>> inputs = torch.linspace(-1, 1, 50)[:, None]
+        >>> KDE(10)(inputs, torch.Generator().manual_seed(0)).shape
+        torch.Size([10, 1])
     """
 
     number: int
@@ -79,6 +95,15 @@ class Uniform:
     Attributes:
         number: b, at least one.
         low, high: the box, ``low < high``: a number for all coordinates, or one for each.
+
+    Raises:
+        ValueError: if there are no points to draw, or the box is empty.
+
+    Example:
+        >>> inputs = torch.linspace(-1, 1, 50)[:, None]
+        >>> points = Uniform(10, -2.0, 2.0)(inputs, torch.Generator().manual_seed(0))
+        >>> points.shape, bool((points.abs() <= 2).all())
+        (torch.Size([10, 1]), True)
     """
 
     number: int

@@ -28,7 +28,15 @@ Kernel = Callable[[Float[Tensor, "b ..."], Float[Tensor, "c ..."]], Float[Tensor
 
 @runtime_checkable
 class FunctionPrior(Protocol):
-    """A prior at any finite set of inputs, known by its score."""
+    """A prior at any finite set of inputs, known by its score.
+
+    Example:
+        >>> class Flat:
+        ...     def score(self, f, x):
+        ...         return torch.zeros_like(f)
+        >>> isinstance(Flat(), FunctionPrior)
+        True
+    """
 
     def score(self, f: Float[Tensor, "n b F"], x: Float[Tensor, "b ..."]) -> Float[Tensor, "n b F"]:
         """``∇_f log p(f(x))``."""
@@ -40,6 +48,10 @@ class Centred(nn.Module):
 
     Function values have to be identified, and unlike log-probabilities centred logits keep a Gaussian prior Gaussian:
     with independent outputs of covariance K, the score of the centred ones is ``-K⁻¹ f``.
+
+    Example:
+        >>> Centred()(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[-1.,  0.,  1.]])
     """
 
     def forward(self, logits: Float[Tensor, "b F"]) -> Float[Tensor, "b F"]:
@@ -85,6 +97,14 @@ class GaussianProcess:
     Attributes:
         kernel: ``(x, y) -> K (b, c)``; evaluated in float64.
         floor: eigenvalues of K below it are raised to it, > 0: near-coincident inputs make K singular.
+
+    Raises:
+        ValueError: if the floor is not positive.
+
+    Example:
+        >>> prior, x = GaussianProcess(SquaredExponential(0.5)), torch.linspace(-1, 1, 4)[:, None]
+        >>> prior.covariance(x).shape, prior.score(torch.zeros(2, 4, 1), x).shape
+        (torch.Size([4, 4]), torch.Size([2, 4, 1]))
     """
 
     kernel: Kernel
@@ -114,6 +134,13 @@ class SquaredExponential:
 
     Attributes:
         length: ``l > 0``.
+
+    Raises:
+        ValueError: if the length is not positive.
+
+    Example:
+        >>> SquaredExponential(length=1.0)(torch.zeros(1, 1), torch.ones(1, 1))
+        tensor([[0.6065]])
     """
 
     length: float = 1.0
@@ -140,6 +167,11 @@ class PerceptronKernel:
 
     Attributes:
         layers: for each linear layer its number of inputs and the prior's standard deviations of weights and biases.
+
+    Example:
+        >>> kernel, x = PerceptronKernel(((1, 1.0, 1.0), (50, 0.1, 0.1))), torch.linspace(-1, 1, 4)[:, None]
+        >>> kernel(x, x).shape
+        torch.Size([4, 4])
     """
 
     layers: tuple[tuple[int, float, float], ...]
@@ -192,6 +224,15 @@ class ArcCosine:
 
     Attributes:
         floor: as of :class:`GaussianProcess`.
+
+    Raises:
+        ValueError: if the floor is not positive.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 20)[:, None]
+        >>> posterior = Posterior(mlp([1, 10, 1]), NormalLikelihood(0.1), x, x[:, 0].sin())
+        >>> ArcCosine().given(posterior).covariance(x).shape
+        torch.Size([20, 20])
     """
 
     floor: float = 1e-3
@@ -218,6 +259,16 @@ class MomentMatched:
     Attributes:
         draws: k, at least as many as function values.
         floor: eigenvalues of the covariance below it are raised to it, > 0.
+
+    Raises:
+        ValueError: if the floor is not positive, or there are fewer than two draws.
+
+    Example:
+        >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
+        >>> posterior = Posterior(mlp([1, 10, 1]), NormalLikelihood(0.1), x, x[:, 0].sin())
+        >>> mean, covariance = MomentMatched(draws=40).given(posterior, rng).moments(x)
+        >>> mean.shape, covariance.shape
+        (torch.Size([20]), torch.Size([20, 20]))
     """
 
     draws: int = 40
@@ -246,6 +297,12 @@ class DrawnFunctions:
     Attributes:
         network, weights: the networks, ``weights (k, d)``.
         floor: of the covariance's eigenvalues.
+
+    Example:
+        >>> network, rng = FlatMLP([1, 10, 1]), torch.Generator().manual_seed(0)
+        >>> prior = DrawnFunctions(network, torch.randn(40, network.dim, generator=rng), floor=1e-3)
+        >>> prior.score(torch.zeros(3, 5, 1), torch.linspace(-1, 1, 5)[:, None]).shape
+        torch.Size([3, 5, 1])
     """
 
     network: FlatModule

@@ -32,6 +32,12 @@ class Evaluated(Sampler):
         sampler: of weights ``(n, d)``.
         network: the weights' network.
         x: inputs, ``(b, ...)``.
+
+    Example:
+        >>> network, rng = FlatMLP([1, 10, 1]), torch.Generator().manual_seed(0)
+        >>> particles = Particles(torch.randn(5, network.dim, generator=rng))
+        >>> Evaluated(particles, network, torch.zeros(7, 1)).rsample(None, rng).shape
+        torch.Size([5, 7])
     """
 
     def __init__(self, sampler: Sampler, network: FlatModule, x: Float[Tensor, "b ..."]) -> None:
@@ -52,6 +58,13 @@ class InverseGamma:
 
     Attributes:
         shape, scale: a, b > 0.
+
+    Raises:
+        ValueError: if shape or scale is not positive.
+
+    Example:
+        >>> InverseGamma(shape=1.0, scale=0.1).log_prob(torch.zeros(1))  # at σ = 1: -b
+        tensor([-0.1000])
     """
 
     shape: float = 1.0
@@ -84,6 +97,13 @@ class FunctionPosterior:
 
     Raises:
         ValueError: if ``posterior`` lacks a network or a likelihood, or the points have another shape than the inputs.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 10)[:, None]
+        >>> posterior = Posterior(mlp([1, 10, 1]), NormalLikelihood(0.1), x, x[:, 0].sin())
+        >>> target = FunctionPosterior(posterior, torch.tensor([[-2.0], [2.0]]), GaussianProcess(SquaredExponential()))
+        >>> target.dim, target.log_prob(torch.zeros(3, 12)).shape
+        (12, torch.Size([3]))
     """
 
     num_data = None
@@ -223,6 +243,9 @@ class FunctionSpaceParVI(DirectionObjective):
         noise_prior: of a network with :class:`LearnedNoise`, fit σ for each particle by maximum a posteriori under this
             density, apart from the functions, as the paper does; ``None`` makes log σ one more coordinate of each
             function, under the posterior's prior.
+
+    Raises:
+        ValueError: if the set of extra points is empty, ``prior_points < 1``, or as :class:`ParVI`.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)

@@ -30,6 +30,13 @@ class HMCResult:
         acceptance: fraction of accepted proposals per chain after the burn-in, ``(chains,)``.
         energy_error: mean ``|H(end) - H(start)|`` per chain after the burn-in, ``(chains,)``.
         step_size: the leapfrog step of the kept draws: the one given, or the one that the burn-in found.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> settings = {"step_size": 1.0, "num_leapfrog": 5, "num_steps": 60, "burn_in": 10}
+        >>> result = hmc(lambda x: -0.5 * x.square().sum(-1), torch.zeros(4, 2), **settings, rng=rng, progress=False)
+        >>> result.samples.shape, result.acceptance.shape
+        (torch.Size([50, 4, 2]), torch.Size([4]))
     """
 
     samples: Float[Tensor, "draws chains d"]
@@ -39,7 +46,13 @@ class HMCResult:
 
 
 def value_and_score(log_prob: LogProb, x: Tensor) -> tuple[Float[Tensor, " c"], Float[Tensor, "c d"]]:
-    """``log p(x)`` and its gradient for every chain."""
+    """``log p(x)`` and its gradient for every chain.
+
+    Example:
+        >>> value, gradient = value_and_score(lambda x: -0.5 * x.square().sum(-1), torch.ones(3, 2))
+        >>> value, gradient.shape
+        (tensor([-1., -1., -1.]), torch.Size([3, 2]))
+    """
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
         value = log_prob(x)
@@ -59,11 +72,23 @@ def leapfrog(
     """``num_steps`` leapfrog steps of ``H(x, m) = -log p(x) + |m|^2 / 2``.
 
     Args:
+        log_prob: ``(c, d) -> (c,)``.
+        x, momentum: where the chains start, ``(c, d)``.
         gradient: ``∇log p(x)`` at the start, so that no evaluation is repeated.
+        step_size: ε.
+        num_steps: at least one.
 
     Returns:
         End position and momentum, and ``log p`` and its gradient there. The map is reversible (flip the momentum) and
         preserves volume.
+
+    Example:
+        >>> target, x, still = Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(3, 2), torch.zeros(3, 2)
+        >>> steps = {"step_size": 0.1, "num_steps": 10}
+        >>> end, momentum, value, gradient = leapfrog(target.log_prob, x, still, score(target, x), **steps)
+        >>> back, *_ = leapfrog(target.log_prob, end, -momentum, gradient, **steps)
+        >>> torch.allclose(back, x, atol=1e-5)
+        True
     """
     momentum = momentum + 0.5 * step_size * gradient
     for i in range(num_steps):
@@ -87,6 +112,13 @@ class DualAveraging:
     Args:
         step_size: ``ε_0``, the first to be tried.
         target: share of accepted proposals to aim at, strictly between 0 and 1.
+
+    Example:
+        >>> search = DualAveraging(step_size=1.0, target=0.8)
+        >>> for _ in range(500):
+        ...     search.update(max(0.0, 1 - search.step_size(trying=True)))  # as if a step ε were accepted so often
+        >>> round(search.step_size(trying=False), 1)
+        0.2
     """
 
     def __init__(self, step_size: float, target: float) -> None:
@@ -217,13 +249,14 @@ def hmc(
             does not return one number per chain, or if a chain starts where the density is not finite.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, density, start or setting.
 
-    >>> rng = torch.Generator().manual_seed(0)
-    >>> settings = {"num_leapfrog": (5, 15), "num_steps": 600, "burn_in": 300, "rng": rng, "progress": False}
-    >>> result = hmc(lambda x: -50 * x.square().sum(-1), torch.ones(16, 2), step_size=1.0, adapt=True, **settings)
-    >>> result.samples.shape
-    torch.Size([300, 16, 2])
-    >>> 0.7 < result.acceptance.mean() < 0.9, 0.05 < result.step_size < 0.2  # the standard deviation is 0.1
-    (tensor(True), True)
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> settings = {"num_leapfrog": (5, 15), "num_steps": 600, "burn_in": 300, "rng": rng, "progress": False}
+        >>> result = hmc(lambda x: -50 * x.square().sum(-1), torch.ones(16, 2), step_size=1.0, adapt=True, **settings)
+        >>> result.samples.shape
+        torch.Size([300, 16, 2])
+        >>> 0.7 < result.acceptance.mean() < 0.9, 0.05 < result.step_size < 0.2  # the standard deviation is 0.1
+        (tensor(True), True)
     """
     _check(step_size, num_leapfrog, num_steps, burn_in, thin)
     if adapt and not (burn_in > 0 and 0 < target_acceptance < 1):

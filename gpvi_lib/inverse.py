@@ -7,12 +7,12 @@ All compute, for every ``j``,
 the sum over samples of the inverse transposed Jacobian applied to kernel gradients (Theorem 3.1; the printed
 :math:`J^{-1}` is an index slip, see notebook 00). They differ in how the systems ``Jᵀh = ∇k`` are solved:
 
-==========  =======================================================================================
-``dense``   LU of every d x d Jacobian: the reference, O(n d^3)
-``block``   exact, from the block-triangular structure: one k x k factorisation per sample
-``helper``  the paper's network, trained on ``||Jᵀh - ∇k||^2`` and then queried (eq. 9-11)
+============  =====================================================================================
+``dense``     LU of every d x d Jacobian: the reference, O(n d^3)
+``block``     exact, from the block-triangular structure: one k x k factorisation per sample
+``helper``    the paper's network, trained on ``||Jᵀh - ∇k||^2`` and then queried (eq. 9-11)
 ``bicgstab``  matrix-free stabilised biconjugate gradients, batched over all systems (appendix C)
-==========  =======================================================================================
+============  =====================================================================================
 """
 
 from collections.abc import Callable
@@ -33,7 +33,17 @@ Info = dict[str, Tensor]
 
 
 class InverseJacobian:
-    """Base of the back ends; stateless ones inherit the empty state."""
+    """Base of the back ends; stateless ones inherit the empty state.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> generator = Generator(4, 2, (8,), rng=rng)
+        >>> source, query = generator.noise(3, rng), generator.noise(5, rng)
+        >>> _, weight = RBF()(source, query)
+        >>> repulsion, info = BlockInverse()(generator.linearize(source), source, query, weight)
+        >>> repulsion.shape
+        torch.Size([5, 4])
+    """
 
     def __call__(
         self,
@@ -80,12 +90,29 @@ class InverseJacobian:
 
 
 def kernel_gradients(source: Tensor, query: Tensor, weight: Tensor) -> Float[Tensor, "n m d"]:
-    """All ``∇_{z'_i} k(z'_i, z_j) = W_ij (z'_i - z_j)``, for the back ends that need each one."""
+    """All ``∇_{z'_i} k(z'_i, z_j) = W_ij (z'_i - z_j)``, for the back ends that need each one.
+
+    Example:
+        >>> source, query = torch.zeros(3, 4), torch.ones(5, 4)
+        >>> _, weight = RBF(1.0)(source, query)
+        >>> kernel_gradients(source, query, weight).shape
+        torch.Size([3, 5, 4])
+    """
     return weight[..., None] * (source[:, None] - query)
 
 
 class DenseInverse(InverseJacobian):
-    """Solve with every Jacobian as a matrix: ``O(n d^3 + n m d^2)`` operations, ``O(n d^2)`` memory."""
+    """Solve with every Jacobian as a matrix: ``O(n d^3 + n m d^2)`` operations, ``O(n d^2)`` memory.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> generator = Generator(4, 2, (8,), rng=rng)
+        >>> source, query = generator.noise(3, rng), generator.noise(5, rng)
+        >>> _, weight = RBF()(source, query)
+        >>> repulsion, _ = DenseInverse()(generator.linearize(source), source, query, weight)
+        >>> repulsion.shape
+        torch.Size([5, 4])
+    """
 
     def __call__(self, linearization, source, query, weight, rng=None):
         rhs = kernel_gradients(source, query, weight)
@@ -113,6 +140,15 @@ class BlockInverse(InverseJacobian):
 
     :meth:`by_sources` takes the cheaper one. By sources nothing of size ``(n, m, w)`` appears either. Without hidden
     layers the Jacobian is the same everywhere, and one system for each ``z_j`` is left.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> generator = Generator(4, 2, (8,), rng=rng, dtype=torch.float64)
+        >>> source, query = generator.noise(3, rng), generator.noise(5, rng)
+        >>> _, weight = RBF()(source, query)
+        >>> arguments = (generator.linearize(source), source, query, weight)
+        >>> torch.allclose(BlockInverse()(*arguments)[0], DenseInverse()(*arguments)[0])
+        True
     """
 
     def __call__(self, linearization, source, query, weight, rng=None):
@@ -199,6 +235,19 @@ class HelperNetwork(nn.Module):
 
     ``z'_{:k}`` and ``∇k`` are each encoded by a linear layer with ReLU, concatenated, and passed through
     ``num_layers`` hidden layers with ReLU and a linear output of size ``d``.
+
+    Args:
+        noise_dim: k.
+        dim: d.
+        width, num_layers: of the hidden layers, and of both encodings.
+        rng: source of the initial weights.
+        dtype, device: of the parameters.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> helper = HelperNetwork(2, 4, 16, 1, rng, torch.float32, "cpu")
+        >>> helper(torch.randn(3, 2, generator=rng), torch.randn(3, 5, 4, generator=rng)).shape
+        torch.Size([3, 5, 4])
     """
 
     def __init__(self, noise_dim: int, dim: int, width: int, num_layers: int, rng, dtype, device) -> None:
@@ -221,6 +270,15 @@ class HelperInverse(TrainsNetwork, InverseJacobian):
         width, num_layers: hidden layers of :class:`HelperNetwork`.
         lr: Adam's learning rate.
         updates: steps of Adam per call (the paper: one).
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> generator, inverse = Generator(4, 2, (8,), rng=rng), HelperInverse(width=16, num_layers=1)
+        >>> source, query = generator.noise(3, rng), generator.noise(5, rng)
+        >>> _, weight = RBF()(source, query)
+        >>> repulsion, info = inverse(generator.linearize(source).detach(), source, query, weight, rng)
+        >>> repulsion.shape, list(info)
+        (torch.Size([5, 4]), ['residual'])
     """
 
     width: int = 512
@@ -252,6 +310,11 @@ class BiCGSTABResult:
         residual: true relative residual ``||b - Ax|| / ||b||`` of each system, ``(...)``.
         iterations: iterations used by each system, ``(...)``.
         breakdown: systems stopped because a denominator vanished, ``(...)``.
+
+    Example:
+        >>> result = bicgstab(lambda x: 2 * x, torch.ones(3, 4))
+        >>> result.x.shape, result.residual.shape, bool(result.breakdown.any())
+        (torch.Size([3, 4]), torch.Size([3]), False)
     """
 
     x: Tensor
@@ -284,6 +347,12 @@ def bicgstab(
         x0: start; zeros by default.
         tol: relative tolerance.
         max_iterations: two applications of ``A`` each.
+
+    Example:
+        >>> matrix = torch.tensor([[4.0, 1.0], [2.0, 3.0]])
+        >>> result = bicgstab(lambda x: x @ matrix.mT, torch.eye(2))  # two systems
+        >>> torch.allclose(result.x.mT, torch.linalg.inv(matrix), atol=1e-5)
+        True
     """
     eps = torch.finfo(b.dtype).eps
     x = torch.zeros_like(b) if x0 is None else x0.clone()
@@ -341,6 +410,15 @@ class BiCGSTABInverse(InverseJacobian):
     Attributes:
         tol, max_iterations: stopping rule; the paper's appendix C runs ``max_iterations = 1``.
         warm_start: start from the previous call's solution, as appendix C does although ``z'`` and ``z`` are new.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> generator = Generator(4, 2, (8,), rng=rng, dtype=torch.float64)
+        >>> source, query = generator.noise(3, rng), generator.noise(5, rng)
+        >>> _, weight = RBF()(source, query)
+        >>> repulsion, info = BiCGSTABInverse()(generator.linearize(source), source, query, weight)
+        >>> bool(info["residual"] < 1e-5), list(info)
+        (True, ['residual', 'iterations', 'breakdowns'])
     """
 
     tol: float = 1e-6

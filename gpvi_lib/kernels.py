@@ -23,6 +23,12 @@ def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float
     """All ``||x_i - y_j||^2``, by one matrix product.
 
     Both sets are shifted by the mean of ``y`` first: distances do not change, cancellation shrinks.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
+        >>> squared_distances(x, x)
+        tensor([[ 0., 25.],
+                [25.,  0.]])
     """
     centre = y.mean(0)
     near = y - centre
@@ -43,6 +49,11 @@ def median_bandwidth(squared: Float[Tensor, "n m"], rule: BandwidthRule = "paper
 
     Raises:
         ValueError: with fewer than two samples, for which no bandwidth is defined.
+
+    Example:
+        >>> squared = torch.tensor([[0.0, 4.0], [4.0, 0.0]])  # of two points at distance 2
+        >>> round(float(median_bandwidth(squared, same=True)), 2)  # 4 / log 2
+        5.77
     """
     n, m = squared.shape
     if min(n, m) < 2:
@@ -58,6 +69,15 @@ class RBF:
     Attributes:
         bandwidth: ``"paper"`` or ``"half"`` for the median heuristic (:func:`median_bandwidth`),
             or a positive number ``h``.
+
+    Raises:
+        ValueError: if the bandwidth is neither a rule nor positive.
+
+    Example:
+        >>> k, weight = RBF(bandwidth=2.0)(torch.tensor([[0.0], [1.0]]))
+        >>> k
+        tensor([[1.0000, 0.6065],
+                [0.6065, 1.0000]])
     """
 
     bandwidth: BandwidthRule | float = "paper"
@@ -99,7 +119,14 @@ class RBF:
 def kernel_gradient_sum(
     weight: Float[Tensor, "n m"], x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]
 ) -> Float[Tensor, "m d"]:
-    """``sum_i W_ij (x_i - y_j)`` for every ``j``: the summed kernel gradient, by matrix products."""
+    """``sum_i W_ij (x_i - y_j)`` for every ``j``: the summed kernel gradient, by matrix products.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0]])
+        >>> kernel_gradient_sum(torch.ones(2, 2), x, x)
+        tensor([[ 1.],
+                [-1.]])
+    """
     centre = y.mean(0)  # differences do not see it, float32 far from the origin does
     near = y - centre
     far = near if x is y else x - centre

@@ -32,6 +32,13 @@ class ChainInputs:
         start: ``z^0 (n, d)``.
         noise: ``ξ (T, n, d)``.
         batches: ``M (T, B)``, indices of data, each drawn uniformly; ``None`` for all data in every layer.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> network = LangevinNetwork(MeanField(torch.zeros(2), 1.0), target, 5)
+        >>> inputs = network.inputs(3, rng)
+        >>> inputs.noise.shape, bool((network(inputs) == network(inputs)).all())
+        (torch.Size([5, 3, 2]), True)
     """
 
     start: Float[Tensor, "n d"]
@@ -251,5 +258,10 @@ def _broadcast(name: str, value: float | Tensor, shape: tuple[int, ...], dtype, 
 
 
 def share_outside(z: Float[Tensor, "n d"], box: float) -> float:
-    """The share of points with a coordinate beyond ``±box``, those that are not finite among them."""
+    """The share of points with a coordinate beyond ``±box``, those that are not finite among them.
+
+    Example:
+        >>> share_outside(torch.tensor([[0.0, 0.5], [3.0, 0.0], [0.0, torch.nan], [1.0, 1.0]]), box=2.0)
+        0.5
+    """
     return float((~(z.abs() <= box)).any(-1).double().mean())

@@ -23,6 +23,18 @@ class LineGrid:
     Attributes:
         low, high: the interval; it must hold all mass, and :meth:`push` says how much left it.
         cells: their number.
+
+    Raises:
+        ValueError: if the interval is empty, or there are fewer than two cells.
+
+    Example:
+        >>> grid, one = LineGrid(-10.0, 10.0, cells=500), torch.ones(1, dtype=torch.float64)
+        >>> target = Gaussian(0 * one, torch.diag(one))
+        >>> start = grid.normal(-4 * one, 1.0)[0]
+        >>> end = grid.push(start, target, 0.1 * one.expand(20))
+        >>> log_p = target.log_prob(grid.centres[:, None])
+        >>> round(grid.divergence(start, log_p), 1), round(grid.divergence(end, log_p), 1)
+        (8.0, 0.1)
     """
 
     low: float = -30.0
@@ -85,6 +97,18 @@ def gaussian_chain(
     """Mean and covariance of ``q_T`` for ``q_0 = N(mean, covariance)`` and a Gaussian target.
 
     ``m ← μ + (I - ηΛ)(m - μ)`` and ``S ← (I - ηΛ) S (I - ηΛ)ᵀ + 2η``, with η a diagonal matrix.
+
+    Args:
+        mean, covariance: of q_0.
+        target_mean, precision: μ and Λ of the target.
+        steps: η of each layer and coordinate.
+
+    Example:
+        >>> mean, covariance = gaussian_chain(
+        ...     torch.tensor([-4.0]), torch.eye(1), torch.zeros(1), torch.eye(1), torch.full((20, 1), 0.1)
+        ... )
+        >>> round(mean.item(), 2)  # -4 * 0.9**20
+        -0.49
     """
     identity = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
     for step in steps:

@@ -23,6 +23,13 @@ class LatentJacobian(Protocol):
         num_points: n.
         noise_dim: k.
         noise_scale: ``s``, ``(m,)``.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> sampler = LatentGenerator(5, 2, (8,), noise_scale=0.1, rng=rng)
+        >>> _, jacobian = sampler.latent_linearize(torch.randn(3, 2, generator=rng))
+        >>> jacobian.latent_jvp(torch.ones(3, 1, 2)).shape, jacobian.gram().shape
+        (torch.Size([3, 1, 5]), torch.Size([3, 2, 2]))
     """
 
     @property
@@ -52,7 +59,13 @@ class LatentJacobian(Protocol):
 
 
 class LatentSampler(Sampler):
-    """Base of the samplers ``θ = g(z) + s ⊙ η``; ``s`` is a property ``noise_scale``, ``(m,)``."""
+    """Base of the samplers ``θ = g(z) + s ⊙ η``; ``s`` is a property ``noise_scale``, ``(m,)``.
+
+    Example:
+        >>> sampler = LatentGenerator(5, 2, noise_scale=0.1, rng=torch.Generator().manual_seed(0))
+        >>> isinstance(sampler, LatentSampler), sampler.latent_forward(torch.zeros(3, 2)).shape
+        (True, torch.Size([3, 5]))
+    """
 
     noise_dim: int
     noise_scale: Tensor
@@ -136,6 +149,12 @@ class PointEstimate(Sampler):
     Args:
         sampler: of θ.
         start: first value of u, ``(p,)`` or a number.
+
+    Example:
+        >>> sampler = PointEstimate(MeanField(torch.zeros(3), 1.0), start=-1.0)
+        >>> x = sampler.sample(4, torch.Generator().manual_seed(0))
+        >>> x.shape, bool((x[:, 0] == -1).all())
+        (torch.Size([4, 4]), True)
     """
 
     def __init__(self, sampler: Sampler, start: Float[Tensor, " p"] | float = 0.0) -> None:

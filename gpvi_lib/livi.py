@@ -28,6 +28,9 @@ class LIVI(Objective):
         entropy: ``"full"``, L', or ``"smallest"``, L'' with the smallest singular value in place of all.
         iterations: of LOBPCG for L''; ``None`` for the exact value. Stopped early, L'' is too large.
 
+    Raises:
+        ValueError: if ``num_samples < 1``, as :func:`linearized_entropy`, or if the sampler has no latent z.
+
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(3), torch.eye(3))
         >>> sampler = LatentGenerator(3, 2, (8,), noise_scale=0.1, train_noise_scale=True, rng=rng)
@@ -71,6 +74,17 @@ class AVB(TrainsNetwork, Objective):
         hidden: widths of T's hidden layers, ReLU.
         updates: steps of Adam of T before each of the sampler's.
         lr: its learning rate.
+
+    Raises:
+        ValueError: if ``num_samples < 1``, or the target has no prior to draw from.
+
+    Example:
+        >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 10)[:, None]
+        >>> target = Posterior(mlp([1, 4, 1]), NormalLikelihood(0.1), x, x[:, 0])
+        >>> sampler = Generator(target.dim, 4, (8,), noise_scale=None, rng=rng)  # without a density
+        >>> loss, info = AVB(20)(sampler, target, None, rng)
+        >>> list(info)
+        ['log_ratio']
     """
 
     num_samples: int

@@ -298,6 +298,12 @@ class SplitMatrixGenerator(_MatrixSampler):
 
     Raises:
         ValueError: as :class:`MatrixGenerator`, or if the slices are not all of what the trunk returns.
+
+    Example:
+        >>> rng, trunk = torch.Generator().manual_seed(0), [(2, 2), (2, 4)]
+        >>> branches = [[(2, 2), (3, 2)], [(2, 2), (2, 3)]]  # each takes four of the trunk's eight numbers
+        >>> SplitMatrixGenerator(11, trunk, branches, noise_scale=0.1, rng=rng).rsample(7, rng).shape
+        torch.Size([7, 11])
     """
 
     def __init__(

@@ -14,12 +14,22 @@ ECE_BINS = 15
 
 
 def relative_error(estimate: Tensor, truth: Tensor) -> float:
-    """``||estimate - truth|| / ||truth||`` in the Frobenius (for vectors: Euclidean) norm."""
+    """``||estimate - truth|| / ||truth||`` in the Frobenius (for vectors: Euclidean) norm.
+
+    Example:
+        >>> round(relative_error(torch.tensor([1.1, 0.0]), torch.tensor([1.0, 0.0])), 2)
+        0.1
+    """
     return float((estimate.detach() - truth).norm() / truth.norm())
 
 
 def rmse(estimate: Tensor, truth: Tensor) -> float:
-    """Root of the mean squared difference over all entries."""
+    """Root of the mean squared difference over all entries.
+
+    Example:
+        >>> round(rmse(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 3.0])), 2)  # √(1/2)
+        0.71
+    """
     return float((estimate.detach() - truth).square().mean().sqrt())
 
 
@@ -27,22 +37,41 @@ def total_variation(p: Float[Tensor, "*batch c"], q: Float[Tensor, "*batch c"]) 
     """``(1/2) Σ_c |p_c - q_c|`` between distributions over ``c`` classes: 0 if equal, 1 if they share no class.
 
     It is the largest difference between the probabilities that the two give to any set of classes.
+
+    Example:
+        >>> total_variation(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]))
+        tensor(0.5000)
     """
     return 0.5 * (p - q).abs().sum(-1)
 
 
 def predictive(logits: Float[Tensor, "n b c"]) -> Float[Tensor, "b c"]:
-    """Posterior predictive probabilities: the mean over ``n`` networks of their softmax outputs."""
+    """Posterior predictive probabilities: the mean over ``n`` networks of their softmax outputs.
+
+    Example:
+        >>> predictive(torch.zeros(3, 2, 4)).shape  # three networks, two inputs, four classes
+        torch.Size([2, 4])
+    """
     return logits.softmax(-1).mean(0)
 
 
 def predictive_entropy(logits: Float[Tensor, "n b c"]) -> Float[Tensor, " b"]:
-    """Entropy of the predictive distribution, in nats."""
+    """Entropy of the predictive distribution, in nats.
+
+    Example:
+        >>> predictive_entropy(torch.zeros(3, 2, 4))  # log 4
+        tensor([1.3863, 1.3863])
+    """
     return torch.special.entr(predictive(logits)).sum(-1)
 
 
 def predictive_variance(logits: Float[Tensor, "n b c"]) -> Float[Tensor, " b"]:
-    """Variance over networks of the softmax outputs, summed over classes: the paper's outlier score."""
+    """Variance over networks of the softmax outputs, summed over classes: the paper's outlier score.
+
+    Example:
+        >>> predictive_variance(torch.zeros(3, 2, 4))  # three networks that agree
+        tensor([0., 0.])
+    """
     return logits.softmax(-1).var(0, correction=0).sum(-1)
 
 
@@ -57,6 +86,10 @@ def wasserstein_1d(x: Float[Tensor, "n *shape"], y: Float[Tensor, "m *shape"]) -
 
     Raises:
         ValueError: if the shapes differ beyond the first axis.
+
+    Example:
+        >>> wasserstein_1d(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.0]))
+        tensor(1.)
     """
     n, m = len(x), len(y)
     if x.shape[1:] != y.shape[1:]:
@@ -71,7 +104,12 @@ def wasserstein_1d(x: Float[Tensor, "n *shape"], y: Float[Tensor, "m *shape"]) -
 def regression_log_likelihood(
     predictions: Float[Tensor, "n b"], targets: Float[Tensor, " b"], noise_scale: float
 ) -> Float[Tensor, " b"]:
-    """``log (1/n) Σ_i N(y_b; f_i(x_b), σ^2)`` of each datum, in nats: the predictive density of ``n`` functions."""
+    """``log (1/n) Σ_i N(y_b; f_i(x_b), σ^2)`` of each datum, in nats: the predictive density of ``n`` functions.
+
+    Example:
+        >>> regression_log_likelihood(torch.zeros(3, 2), torch.zeros(2), 1.0)  # -log √(2π)
+        tensor([-0.9189, -0.9189])
+    """
     squares = ((predictions - targets) / noise_scale).square()
     constant = math.log(noise_scale * math.sqrt(2 * math.pi)) + math.log(len(predictions))
     return (-0.5 * squares).logsumexp(0) - constant
@@ -83,6 +121,10 @@ def interval_coverage(pit: Float[Tensor, " b"], levels: Float[Tensor, " l"]) -> 
     Args:
         pit: ``F_b(y_b)``, the predictive distribution functions at the data (probability integral transform). The
             central interval of probability c holds y exactly if ``|2 F(y) - 1| <= c``: no quantile is needed.
+
+    Example:
+        >>> interval_coverage(torch.tensor([0.5, 0.9]), torch.tensor([0.5, 0.95]))
+        tensor([0.5000, 1.0000])
     """
     return ((2 * pit - 1).abs() <= levels[:, None]).to(pit.dtype).mean(-1)
 
@@ -92,32 +134,57 @@ def regression_calibration_error(pit: Float[Tensor, " b"]) -> float:
 
     0 for calibrated predictions of infinitely many data, 1/2 at worst. For ``b`` calibrated data it is about
     ``0.31 / √b``: no method can be expected to be better than that.
+
+    Example:
+        >>> regression_calibration_error(torch.linspace(0.005, 0.995, 100)) < 0.01  # evenly spread, as calibrated ones
+        True
     """
     levels = torch.linspace(0.01, 0.99, 99, dtype=pit.dtype, device=pit.device)
     return float((interval_coverage(pit, levels) - levels).abs().mean())
 
 
 def auroc(known: Float[Tensor, " b"], unknown: Float[Tensor, " u"]) -> float:
-    """Area under the ROC curve of a score that should be larger on unknown inputs (scikit-learn's)."""
+    """Area under the ROC curve of a score that should be larger on unknown inputs (scikit-learn's).
+
+    Example:
+        >>> auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.15, 0.9]))  # three of four pairs in order
+        0.75
+    """
     sklearn = optional("sklearn.metrics")
     labels = torch.cat([torch.zeros(len(known)), torch.ones(len(unknown))])
     return float(sklearn.roc_auc_score(labels.numpy(), torch.cat([known, unknown]).cpu().double().numpy()))
 
 
 def expected_calibration_error(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
-    """Mean over data of |accuracy - confidence| of their confidence bin, 15 bins of equal width (TorchMetrics')."""
+    """Mean over data of ``|accuracy - confidence|`` of their confidence bin, 15 bins of equal width (TorchMetrics').
+
+    Example:
+        >>> certain = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+        >>> expected_calibration_error(certain, torch.tensor([0, 1]))  # right half of the time
+        0.5
+    """
     torchmetrics = optional("torchmetrics.functional.classification")
     classes = probabilities.shape[1]
     return float(torchmetrics.multiclass_calibration_error(probabilities, labels, classes, n_bins=ECE_BINS, norm="l1"))
 
 
 def accuracy(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
-    """Fraction of data whose most probable class is the true one."""
+    """Fraction of data whose most probable class is the true one.
+
+    Example:
+        >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
+        0.5
+    """
     return float((probabilities.argmax(-1) == labels).double().mean())
 
 
 def log_likelihood(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
-    """Mean log predictive probability of the true class, in nats."""
+    """Mean log predictive probability of the true class, in nats.
+
+    Example:
+        >>> round(log_likelihood(torch.tensor([[0.5, 0.5]]), torch.tensor([0])), 2)  # -log 2
+        -0.69
+    """
     chosen = probabilities.gather(-1, labels[:, None])
     return float(chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log().mean())
 
@@ -125,7 +192,14 @@ def log_likelihood(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"
 def open_category_metrics(
     known: Float[Tensor, "n b c"], labels: Int[Tensor, " b"], unknown: Float[Tensor, "n u c"]
 ) -> dict[str, float]:
-    """The measures of Tables 3 and 4 from logits of ``n`` networks on test inputs of known and unknown classes."""
+    """The measures of Tables 3 and 4 from logits of ``n`` networks on test inputs of known and unknown classes.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> known, unknown = torch.randn(5, 20, 3, generator=rng), torch.randn(5, 10, 3, generator=rng)
+        >>> list(open_category_metrics(known, torch.arange(20) % 3, unknown))
+        ['accuracy_percent', 'auroc', 'auroc_entropy', 'ece', 'log_likelihood']
+    """
     probabilities = predictive(known)
     return {
         "accuracy_percent": 100 * accuracy(probabilities, labels),
@@ -153,6 +227,11 @@ def stein_kernel(
 
     The kernel is linear in each of its two scores. With ``second_score``, that of the second argument, two independent
     unbiased estimates of the score give an unbiased estimate of the kernel; one estimate twice does not.
+
+    Example:
+        >>> x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+        >>> stein_kernel(x, -x, RBF(2.0)).shape  # the score of N(0, I) is -x
+        torch.Size([5, 5])
     """
     squared = squared_distances(x, x)
     h = kernel.bandwidth_at(squared.detach(), same=True)
@@ -187,6 +266,11 @@ def ksd_u_statistic(
 
     Raises:
         ValueError: with fewer than two points.
+
+    Example:
+        >>> x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))  # from N(0, I), whose score is -x
+        >>> bool(ksd_u_statistic(x, -x, RBF(2.0)) < ksd_u_statistic(x + 1, -(x + 1), RBF(2.0)))
+        True
     """
     n = len(x)
     if n < 2:
@@ -204,6 +288,11 @@ def ksd_v_statistic(
     """The squared kernel Stein discrepancy of the points themselves: :func:`stein_kernel`'s mean over all pairs.
 
     Never negative; above the U-statistic by about ``(E|s|^2 + 2 d / h) / n``, its terms ``i = j``.
+
+    Example:
+        >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+        >>> bool(ksd_v_statistic(x, -x, RBF(2.0)) > ksd_u_statistic(x, -x, RBF(2.0)))
+        True
     """
     return stein_kernel(x, score, kernel, second_score).mean()
 
@@ -214,6 +303,11 @@ def sliced_wasserstein(x: Float[Tensor, "n 2"], y: Float[Tensor, "m 2"], num_dir
     The root of the mean, over directions, of the squared Wasserstein distance between the projections. On the plane
     evenly spaced directions do better than random ones. Two samples of the same density are not at distance 0 but
     at a floor that falls like ``1 / √n``.
+
+    Example:
+        >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+        >>> round(sliced_wasserstein(x, x + 1), 2)  # half of the squared shift, under the root
+        1.0
     """
     ot = optional("ot")
     angles = torch.arange(num_directions, dtype=x.dtype, device=x.device) * (math.pi / num_directions)
@@ -231,6 +325,10 @@ def binned_divergence(counts: Int[Tensor, "..."], log_masses: Float[Tensor, "...
     Args:
         counts: of ``n`` points in the cells.
         log_masses: log-probabilities of the cells, the same shape.
+
+    Example:
+        >>> binned_divergence(torch.tensor([50, 50]), torch.tensor([0.5, 0.5]).log()) < 0  # 0 less the bias, 1 / 200
+        True
     """
     n, occupied = counts.sum(), counts > 0
     share = counts[occupied].double() / n

@@ -30,6 +30,15 @@ class FlatModule:
         dim: number of weights d.
         one_by_one: whether the networks are evaluated in a loop instead of one batched call; ``None``, the default,
             takes what is faster: the loop for convolutions on a CPU, whose grouped convolutions are slow.
+
+    Raises:
+        ValueError: if the module has batch norm, or no parameter to train.
+
+    Example:
+        >>> network, rng = FlatModule(torch.nn.Linear(3, 2)), torch.Generator().manual_seed(0)
+        >>> w = torch.randn(5, network.dim, generator=rng)  # five networks
+        >>> network.dim, network(w, torch.zeros(4, 3)).shape
+        (8, torch.Size([5, 4, 2]))
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -54,7 +63,7 @@ class FlatModule:
 
     @property
     def module(self) -> nn.Module:
-        """The template: for its structure, not for its weights."""
+        """The template, for its structure and not for its weights."""
         return self._module
 
     def _constants_like(self, w: Tensor) -> dict[str, Tensor]:
@@ -138,7 +147,19 @@ class FlatModule:
 
 
 def mlp(widths: Sequence[int], activation: str = "relu") -> nn.Sequential:
-    """Multilayer perceptron with linear output, ReLU unless told otherwise; inputs are flattened."""
+    """Multilayer perceptron with linear output, ReLU unless told otherwise; inputs are flattened.
+
+    Args:
+        widths: of all layers, inputs and outputs included.
+        activation: one of :data:`gpvi_lib.activations.ACTIVATIONS`.
+
+    Raises:
+        ValueError: if there is no activation of that name.
+
+    Example:
+        >>> mlp([3, 8, 2])(torch.zeros(4, 3)).shape
+        torch.Size([4, 2])
+    """
     check_activation(activation)
     layers: list[nn.Module] = [nn.Flatten()]
     for fan_in, fan_out in pairwise(widths):
@@ -150,6 +171,18 @@ class FlatMLP(FlatModule):
     """:func:`mlp` as a function of its flattened weights, by batched matrix products.
 
     The same numbers as ``FlatModule(mlp(widths, activation))``, with less overhead for small networks.
+
+    Args:
+        widths, activation: as of :func:`mlp`.
+
+    Raises:
+        ValueError: if there is no activation of that name.
+
+    Example:
+        >>> fast, plain, rng = FlatMLP([3, 8, 2]), FlatModule(mlp([3, 8, 2])), torch.Generator().manual_seed(0)
+        >>> w, x = torch.randn(5, fast.dim, generator=rng), torch.randn(4, 3, generator=rng)
+        >>> torch.allclose(fast(w, x), plain(w, x), atol=1e-5)
+        True
     """
 
     def __init__(self, widths: Sequence[int], activation: str = "relu") -> None:
@@ -166,7 +199,12 @@ class FlatMLP(FlatModule):
 
 
 def lenet5(num_classes: int = 10) -> nn.Sequential:
-    """LeNet-5 with ReLU for 28 x 28 grey images, ``(b, 1, 28, 28)``: 61,706 weights with ten classes."""
+    """LeNet-5 with ReLU for 28 x 28 grey images, ``(b, 1, 28, 28)``: 61,706 weights with ten classes.
+
+    Example:
+        >>> FlatModule(lenet5()).dim
+        61706
+    """
     return nn.Sequential(
         nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
@@ -175,7 +213,12 @@ def lenet5(num_classes: int = 10) -> nn.Sequential:
 
 
 def lenet5_unpadded(num_classes: int = 10) -> nn.Sequential:
-    """:func:`lenet5` without padding, as LIVI's section 6.4 counts it: 44,426 weights with ten classes."""
+    """:func:`lenet5` without padding, as LIVI's section 6.4 counts it: 44,426 weights with ten classes.
+
+    Example:
+        >>> FlatModule(lenet5_unpadded()).dim
+        44426
+    """
     return nn.Sequential(
         nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
@@ -188,6 +231,10 @@ def cifar_cnn(num_classes: int = 10) -> nn.Sequential:
 
     The paper does not print kernel sizes and pooling; this choice has three 3 x 3 valid convolutions, max pooling
     after the first two.
+
+    Example:
+        >>> cifar_cnn()(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
     return nn.Sequential(
         nn.Conv2d(3, 32, 3), nn.ReLU(), nn.MaxPool2d(2),

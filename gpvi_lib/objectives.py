@@ -23,7 +23,15 @@ Loss = tuple[Float[Tensor, ""], dict[str, Tensor]]
 
 
 def surrogate(x: Float[Tensor, "n d"], direction: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
-    """``mean_i x_i · φ_i`` with φ held fixed."""
+    """``mean_i x_i · φ_i`` with φ held fixed.
+
+    Example:
+        >>> x = torch.ones(2, 2, requires_grad=True)
+        >>> surrogate(x, torch.ones(2, 2)).backward()
+        >>> x.grad  # φ / n
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
     return (x * direction.detach()).sum() / x.shape[0]
 
 
@@ -34,7 +42,17 @@ def _check_slopes(sampler: Sampler) -> None:
 
 
 class Objective:
-    """Base of the objectives; stateless ones inherit the empty state."""
+    """Base of the objectives; stateless ones inherit the empty state.
+
+    Example:
+        >>> class Attraction(Objective):
+        ...     def __call__(self, sampler, target, batch, rng):
+        ...         return -target.log_prob(sampler.rsample(None, rng)).mean(), {}
+        >>> target, rng = Gaussian(torch.zeros(2), torch.eye(2)), torch.Generator().manual_seed(0)
+        >>> loss, info = Attraction()(Particles(torch.ones(3, 2)), target, None, rng)
+        >>> round(loss.item(), 2)  # 1 + log 2π
+        2.84
+    """
 
     def __call__(self, sampler: Sampler, target: Target, batch: Tensor | None, rng: torch.Generator) -> Loss:
         """The scalar to differentiate, and diagnostics as zero-dimensional tensors."""
@@ -79,6 +97,17 @@ class ParVI(DirectionObjective):
         num_samples: points per step of a generator; ``None`` for free particles.
         independent: estimate the direction from one batch of a generator and move another, as GPVI does, so that no
             point acts on itself. For SVGD only; the default is one batch for both.
+
+    Raises:
+        ValueError: if ``independent`` is asked of another direction than SVGD, or without ``num_samples``.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> particles = Particles(torch.randn(10, 2, generator=rng))
+        >>> loss, info = ParVI(SVGD())(particles, target, None, rng)
+        >>> loss, info = ParVI(SVGD(), 10, independent=True)(Generator(2, rng=rng), target, None, rng)
+        >>> loss.shape
+        torch.Size([])
     """
 
     direction: Direction = field(default_factory=SVGD)
@@ -118,6 +147,17 @@ class KernelSteinDiscrepancy(Objective):
         statistic: ``"u"``, unbiased for fresh samples, or ``"v"``, which counts the pairs ``i = i`` and is never
             negative: the discrepancy of the particles themselves.
         independent_batches: draw a second minibatch, as large as that of :func:`fit`, for the second arguments.
+
+    Raises:
+        ValueError: if there is no statistic of that name, the target can be differentiated only once, or independent
+            batches are asked for without minibatches.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> particles = Particles(torch.randn(10, 2, generator=rng))
+        >>> loss, info = KernelSteinDiscrepancy(statistic="v")(particles, target, None, rng)
+        >>> bool(loss > 0), list(info)
+        (True, ['ksd'])
     """
 
     kernel: RBF = RBF()
@@ -160,6 +200,18 @@ class GPVI(Objective):
         inverse: how ``J^{-T}∇k`` is obtained, see :mod:`gpvi_lib.inverse`.
         kernel: kernel on the noise.
         kernel_space: ``"z"`` for a kernel on all of z (the paper), ``"head"`` for one on ``z_{:k}`` only.
+
+    Raises:
+        ValueError: if there is no kernel space of that name, or the sampler is no :class:`Generator`.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> objective, generator = GPVI(20), Generator(2, rng=rng)
+        >>> loss, info = objective(generator, target, None, rng)  # as `fit` calls it
+        >>> source, query = generator.noise(20, rng), generator.noise(5, rng)
+        >>> phi, info = objective.functional_gradient(generator, target, source, query, None, rng)
+        >>> phi.shape
+        torch.Size([5, 2])
     """
 
     num_samples: int
@@ -237,6 +289,9 @@ class NegativeELBO(Objective):
     Attributes:
         num_samples: Monte Carlo samples per step.
 
+    Raises:
+        ValueError: if the sampler has no density.
+
     Example:
         >>> rng = torch.Generator().manual_seed(0)
         >>> loss, info = NegativeELBO(64)(Generator(2, rng=rng), Gaussian(torch.zeros(2), torch.eye(2)), None, rng)
@@ -267,6 +322,15 @@ class OrientedELBO(Objective):
     Attributes:
         num_samples: Monte Carlo samples per step.
         floor: the smallest determinant that counts as itself.
+
+    Raises:
+        ValueError: if the floor is not positive, or the sampler is no :class:`Generator`.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> loss, info = OrientedELBO(64)(Generator(2, rng=rng), target, None, rng)
+        >>> loss.shape, list(info)
+        (torch.Size([]), ['elbo'])
     """
 
     num_samples: int
@@ -291,7 +355,19 @@ class OrientedELBO(Objective):
 
 @dataclass
 class MaximumLikelihood(Objective):
-    """``-mean_i log p(D | x_i)``, without prior and repulsion: a deep ensemble on free particles."""
+    """``-mean_i log p(D | x_i)``, without prior and repulsion: a deep ensemble on free particles.
+
+    Raises:
+        ValueError: if the sampler is no :class:`Particles`, or the target has no ``log_likelihood``.
+
+    Example:
+        >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 10)[:, None]
+        >>> target = Posterior(mlp([1, 5, 1]), NormalLikelihood(0.1), x, x[:, 0])
+        >>> ensemble = Particles(torch.randn(3, target.dim, generator=rng))
+        >>> loss, info = MaximumLikelihood()(ensemble, target, None, rng)
+        >>> list(info)
+        ['log_likelihood']
+    """
 
     def __call__(self, sampler, target, batch, rng):
         if not isinstance(sampler, Particles):

@@ -31,7 +31,18 @@ def normal_log_prob(z: Float[Tensor, "n d"], stdev: float = 1.0) -> Float[Tensor
 
 
 class Sampler(nn.Module):
-    """Base of all samplers: ``dim`` and the no-gradient ``sample``."""
+    """Base of all samplers: ``dim`` and the no-gradient ``sample``.
+
+    Example:
+        >>> class Shifted(Sampler):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.dim, self.mean = 2, torch.nn.Parameter(torch.zeros(2))
+        ...     def rsample(self, num_samples, rng):
+        ...         return self.mean + torch.randn(num_samples, 2, generator=rng)
+        >>> Shifted().sample(3, torch.Generator().manual_seed(0)).shape
+        torch.Size([3, 2])
+    """
 
     dim: int
 
@@ -68,6 +79,14 @@ class Particles(Sampler):
 
     Args:
         initial: starting positions, ``(n, d)``; dtype and device follow it.
+
+    Raises:
+        ValueError: if ``initial`` has another shape.
+
+    Example:
+        >>> particles = Particles(torch.zeros(5, 2))
+        >>> particles.rsample().shape, particles.dim
+        (torch.Size([5, 2]), 2)
     """
 
     def __init__(self, initial: Float[Tensor, "n d"]) -> None:
@@ -114,6 +133,15 @@ class Generator(Sampler):
 
     Raises:
         ValueError: if ``k`` is not in 1..d, if σ <= 0, or if λ <= 0 or has the wrong shape.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> generator = Generator(3, 2, (16,), noise_scale=0.1, rng=rng)
+        >>> generator.sample(1_000, rng).shape
+        torch.Size([1000, 3])
+        >>> x, log_q = generator.rsample_with_log_prob(5, rng)
+        >>> x.shape, log_q.shape
+        (torch.Size([5, 3]), torch.Size([5]))
     """
 
     log_noise_scale: Tensor | None
@@ -182,6 +210,12 @@ class Generator(Sampler):
 
         Raises:
             ValueError: if ``scale`` is one number for all weights.
+
+        Example:
+            >>> rng = torch.Generator().manual_seed(0)
+            >>> generator = Generator.for_weights(torch.full((100,), 0.1), rng=rng)
+            >>> generator.dim, generator.noise_dim
+            (100, 8)
         """
         if not isinstance(scale, Tensor) or scale.ndim != 1:
             raise ValueError(
@@ -339,6 +373,15 @@ class Linearization:
         output_weight: ``W_out (d, w)``.
         noise_scale: λ per coordinate ``(d,)``, or ``None``.
         num_points: ``n``.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> generator = Generator(3, 2, (16,), rng=rng)
+        >>> jacobian = generator.linearize(generator.noise(4, rng))
+        >>> jacobian.vjp(torch.ones(4, 1, 3)).shape, jacobian.dense().shape
+        (torch.Size([4, 1, 3]), torch.Size([4, 3, 3]))
+        >>> torch.allclose(jacobian.slogdet()[1], torch.linalg.slogdet(jacobian.dense())[1], atol=1e-5)
+        True
     """
 
     weights: list[Tensor]
@@ -465,6 +508,15 @@ class MeanField(Sampler):
     Args:
         mean: initial means, ``(d,)``; dtype and device follow it.
         scale: initial standard deviation > 0, a number or ``(d,)``.
+
+    Raises:
+        ValueError: if the scale is not positive.
+
+    Example:
+        >>> sampler = MeanField(torch.zeros(3), scale=0.5)
+        >>> x, log_q = sampler.rsample_with_log_prob(4, torch.Generator().manual_seed(0))
+        >>> x.shape, log_q.shape
+        (torch.Size([4, 3]), torch.Size([4]))
     """
 
     def __init__(self, mean: Float[Tensor, " d"], scale: float | Tensor = 0.05) -> None:

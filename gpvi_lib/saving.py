@@ -136,10 +136,20 @@ def _kind(sampler: Sampler) -> str:
 
 
 def save_sampler(sampler: Sampler, path: str | Path) -> Path:
-    """Write a sampler to a safetensors file, all of it or nothing; returns the path.
+    """Write a sampler to a safetensors file, all of it or nothing, and return the path.
+
+    Args:
+        sampler: of a class of this library.
+        path: of the file, by convention ``*.safetensors``.
 
     Raises:
         UnknownName: for a class of one's own, whose ``state_dict`` is to be kept by other means.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> path = save_sampler(Generator(2, rng=rng), "generator.safetensors")
+        >>> load_sampler(path).sample(3, rng).shape
+        torch.Size([3, 2])
     """
     kind = _kind(sampler)
     metadata = {"format": FORMAT, "kind": kind, "arguments": json.dumps(KINDS[kind][1](sampler))}
@@ -155,6 +165,11 @@ def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sample
 
     Raises:
         GPVIError: if the file is none of its files, naming it.
+
+    Example:
+        >>> mean_field = MeanField(torch.tensor([1.0, 2.0]))
+        >>> load_sampler(save_sampler(mean_field, "mean_field.safetensors")).mean.tolist()
+        [1.0, 2.0]
     """
     path = Path(path)
     try:

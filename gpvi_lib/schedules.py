@@ -23,6 +23,11 @@ def power_decay(
 ) -> Float[Tensor, "T 1"]:
     """``η^t = scale (offset + t)^(-exponent)`` for ``t = 1, ..., T``; the exponent 0 gives constant steps.
 
+    Args:
+        layers: T.
+        scale, offset, exponent: of the formula.
+        dtype: of the result.
+
     Example:
         >>> power_decay(3, 0.5, exponent=1.0)[:, 0]
         tensor([0.5000, 0.2500, 0.1667], dtype=torch.float64)
@@ -33,8 +38,16 @@ def power_decay(
 def curvature(target: Target, at: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
     """``1 / H_ii`` with H the Hessian of ``-log p`` at a point, such as the mode of a training problem.
 
+    Args:
+        target: twice differentiable.
+        at: the point, ``(d,)``.
+
     Raises:
         ValueError: if a second derivative is not positive there.
+
+    Example:
+        >>> curvature(Gaussian(torch.zeros(2), torch.diag(torch.tensor([1.0, 4.0]))), torch.zeros(2))
+        tensor([1., 4.])
     """
     hessian = torch.autograd.functional.hessian(lambda z: -target.log_prob(z[None])[0], at)
     assert isinstance(hessian, Tensor)
@@ -55,12 +68,19 @@ class AdaptiveLangevin(LangevinNetwork):
     ``η = m √(V + ε) / √(G + ε)`` with ``V`` the running mean of squared drifts. The noise has variance ``2 η``.
 
     Args:
-        rule: one of :data:`RULES`.
-        start, target, layers: as there.
+        rule: "adagrad", "rmsprop" or "adadelta".
+        start, target, layers: as of :class:`LangevinNetwork`.
         step_size: m > 0, the master step size.
+        settings: ``per_coordinate``, ``batch_size``, ``dtype``, ``device``, as there.
 
     Raises:
         UnknownName: if there is no such rule.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> chain = AdaptiveLangevin("rmsprop", MeanField(torch.zeros(2), 1.0), target, 10, 0.1)
+        >>> chain.sample(5, rng).shape
+        torch.Size([5, 2])
     """
 
     def __init__(self, rule: str, start: Sampler, target: Target | None, layers: int, step_size: float, **settings):
@@ -116,8 +136,12 @@ def mala(
     in many dimensions (Roberts and Rosenthal 1998). The result's ``step_size`` is that of the leapfrog, ``√(2 η)``.
 
     Args:
+        log_prob, initial, num_steps, burn_in, adapt, rng: as in :func:`hmc`.
         step_size: η > 0, that of :class:`LangevinNetwork`.
         settings: ``thin``, ``checkpoint``, ``label``, ``progress``, as in :func:`hmc`.
+
+    Raises:
+        ValueError: if η is not positive, or as :func:`hmc`.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)

@@ -39,6 +39,10 @@ def wide_resnet(depth: int = 16, width: int = 4, num_classes: int = 10, groups: 
 
     Raises:
         ValueError: if the depth is not ``6 n + 4``.
+
+    Example:
+        >>> wide_resnet(depth=10, width=1)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
     if depth < 10 or (depth - 4) % 6:
         raise ValueError(f"the depth of a wide residual network is 10, 16, 22, ..., 6 n + 4, got {depth}")

@@ -47,6 +47,9 @@ class RegressedParVI(DirectionObjective):
         inner_steps: steps of the optimizer on each regression.
         direction: SVGD unless given.
 
+    Raises:
+        ValueError: if the move, the number of samples or the number of inner steps is not positive.
+
     Example:
         >>> objective, rng = RegressedParVI(50, inner_steps=3), torch.Generator().manual_seed(0)
         >>> sampler, target = Generator(2, rng=rng), Gaussian(torch.zeros(2), torch.eye(2))
@@ -112,6 +115,9 @@ class GaussNewtonParVI(DirectionObjective):
         damping: μ > 0, in the unit of ``JᵀJ / n``, squared points over squared parameters.
         direction: SVGD unless given.
 
+    Raises:
+        ValueError: if the move, the number of samples or the damping is not positive.
+
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
         >>> sampler, objective = Generator(2, rng=rng), GaussNewtonParVI(50)
@@ -165,6 +171,9 @@ class PathELBO(Objective):
     Attributes:
         num_samples: chains per step.
 
+    Raises:
+        ValueError: if the sampler is no :class:`LangevinNetwork`, or one whose path has no density.
+
     Example:
         >>> start, target = MeanField(torch.zeros(2), 1.0), Gaussian(torch.zeros(2), torch.eye(2))
         >>> network = LangevinNetwork(start, target, 5, step_size=0.01)
@@ -192,6 +201,16 @@ class SemiImplicitELBO(Objective):
 
     Attributes:
         num_samples: n, chains per step.
+
+    Raises:
+        ValueError: if the sampler is no :class:`LangevinNetwork`.
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> network = LangevinNetwork(MeanField(torch.zeros(2), 1.0), target, 5)
+        >>> loss, info = SemiImplicitELBO(64)(network, target, None, rng)
+        >>> loss.shape, list(info)
+        (torch.Size([]), ['elbo'])
     """
 
     num_samples: int
@@ -215,6 +234,9 @@ class OverProblems(Objective):
 
     Attributes:
         objective: called as ``objective(sampler.on(problem), problem, batch, rng)``.
+
+    Raises:
+        ValueError: if the target is no :class:`ProblemFamily`, or the sampler has no ``on(problem)``.
 
     Example:
         >>> family = ProblemFamily([Gaussian(mean, torch.eye(2)) for mean in torch.eye(2)])

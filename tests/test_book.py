@@ -1,5 +1,6 @@
 """The web book in a real browser: offline, formulas rendered, nothing wider than a phone."""
 
+import html
 import re
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 
+import gpvi_lib
 from gpvi_lib.paths import repository
 from gpvi_lib.report import notebooks
 
@@ -17,6 +19,7 @@ PAGES = [
     "README",
     "docs/how-far",
     "docs/performance",
+    *sorted(f"docs/reference/{path.stem}" for path in repository().glob("docs/reference/*.rst")),
     *sorted(f"notebooks/{path.stem}" for path in repository().glob("notebooks/*.ipynb")),
 ]
 
@@ -81,10 +84,24 @@ def test_every_figure_is_described(book):
         assert all(found and len(found[1]) > 40 for found in descriptions), path.name
 
 
-def test_every_notebook_can_be_reached_from_the_first_page(book):
+def test_every_page_can_be_reached_from_the_first_page(book):
     start = (book / "README.html").read_text()
     assert "README.html" in (book / "index.html").read_text()
-    assert [name for name in PAGES if name.startswith("notebooks/") and f'href="{name}.html"' not in start] == []
+    assert [name for name in PAGES if name != "README" and f'href="{name}.html"' not in start] == []
+
+
+def test_the_reference_describes_every_public_name(book):
+    pages = [path.read_text() for path in sorted(book.glob("docs/reference/*.html"))]
+    described = re.findall(r'<dt class="sig[^>]* id="gpvi_lib\.(\w+)">', "".join(pages))
+    assert sorted(set(gpvi_lib.__all__) - set(described)) == []
+
+
+def test_types_in_the_reference_read_as_in_the_source(book):
+    page = (book / "docs/reference/metrics.html").read_text()
+    signature = re.search(r'<dt class="sig[^>]* id="gpvi_lib\.metrics\.stein_kernel">.*?</dt>', page, re.DOTALL)
+    shown = html.unescape(re.sub(r"<[^>]+>|\s", "", signature[0]))
+    assert shown.startswith('gpvi_lib.metrics.stein_kernel(x:Float[Tensor,"nd"],score:Float[Tensor,"nd"],kernel:RBF')
+    assert 'href="objectives.html#gpvi_lib.RBF"' in signature[0]
 
 
 def test_the_search_works_without_a_network(book, page):

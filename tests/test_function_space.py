@@ -1,6 +1,5 @@
 """Function space: the same directions on functions, pulled back; priors and points; input that cannot be right."""
 
-import doctest
 import math
 
 import pytest
@@ -38,7 +37,6 @@ from gpvi_lib import (
     SquaredExponential,
     Uniform,
     fit,
-    function_space,
     mlp,
     score,
 )
@@ -421,15 +419,6 @@ def test_a_specification_builds_the_same(data, normal):
     assert_close(*losses, rtol=0, atol=0)
     without = build_objective({"kind": "function_space", "direction": {"kind": "svgd"}, "prior": None})
     assert without == FunctionSpaceParVI()
-
-
-def test_the_examples_of_the_docstrings():
-    names = vars(function_space) | {
-        name: globals()[name] for name in ("Adam", "ArcCosine", "NormalLikelihood", "mlp", "fit", "Particles")
-    }
-    for example in doctest.DocTestFinder().find(function_space, extraglobs=names):
-        if example.examples:
-            assert doctest.DocTestRunner().run(example).failed == 0
 
 
 # ---------------------------------------------------------------- input that cannot be right

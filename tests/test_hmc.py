@@ -1,6 +1,5 @@
 """Hamiltonian Monte Carlo: moments within Monte Carlo error, and the three properties of leapfrog."""
 
-import doctest
 import itertools
 import math
 import re
@@ -429,11 +428,3 @@ def test_a_step_that_suits_passes_without_a_word(normal):
         settings = {"num_steps": 200, "burn_in": 100}
         assert 0.1 < run(quartic, 0.5 * normal(5, 3), **settings, step_size=0.6).acceptance.mean() < 0.99
         assert 0.1 < run(quartic, 0.5 * normal(5, 3), **settings, step_size=9.0, adapt=True).acceptance.mean() < 0.99
-
-
-def test_the_docstrings_example_runs():
-    module = sys.modules[hmc.__module__]
-    (example,) = doctest.DocTestFinder(recurse=False).find(
-        hmc, "hmc", module=module, globs=vars(module) | {"torch": torch}
-    )
-    assert doctest.DocTestRunner().run(example).failed == 0 < len(example.examples)

@@ -1,6 +1,5 @@
 """Langevin networks: gradients against finite differences, the exact law of fixed schedules, and what is refused."""
 
-import doctest
 import math
 
 import pytest
@@ -22,8 +21,6 @@ from gpvi_lib import (
     Particles,
     PathELBO,
     gaussian_chain,
-    langevin,
-    langevin_exact,
     load_sampler,
     save_sampler,
     share_outside,
@@ -453,14 +450,6 @@ def test_the_discrepancys_gradient_passes_through_chain_and_score():
         return KernelSteinDiscrepancy(gpvi_lib.RBF(2.0), 6)(net, net.target, None, seeded())[0]
 
     assert_close(gradient(net, loss), finite_differences(net, loss), rtol=1e-6, atol=1e-6)
-
-
-def test_examples_in_docstrings_run():
-    names = vars(gpvi_lib) | {"torch": torch}
-    for module in (langevin, langevin_exact, gpvi_lib.wild, gpvi_lib.targets.logistic, gpvi_lib.targets.problems):
-        for example in doctest.DocTestFinder().find(module, extraglobs=names):
-            if example.examples:
-                assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_a_generator_is_still_differentiated_as_before(rng):

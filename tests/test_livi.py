@@ -3,7 +3,6 @@
 Float64 unless a test says otherwise, so that rounding is far below every tolerance.
 """
 
-import doctest
 import math
 
 import pytest
@@ -13,7 +12,6 @@ from torch.distributions import MultivariateNormal
 from torch.func import hessian, jacrev, vmap
 from torch.testing import assert_close
 
-import gpvi_lib
 from gpvi_lib import (
     AVB,
     GPVI,
@@ -751,15 +749,3 @@ def test_relu_is_warned_of(rng):
     sampler = LatentGenerator(3, 2, (4,), noise_scale=0.1, activation="relu", rng=rng)
     with pytest.warns(UserWarning, match="the Generator has ReLU"):
         LIVI(2).check(sampler)
-
-
-def test_the_examples_of_the_docstrings():
-    names = {name: getattr(gpvi_lib, name) for name in gpvi_lib.__all__} | {"torch": torch}
-    examples = [
-        example
-        for module in (gpvi_lib.latent, gpvi_lib.livi, gpvi_lib.entropy, gpvi_lib.matrix_generators)
-        for example in doctest.DocTestFinder().find(module, extraglobs=names)
-        if example.examples
-    ]
-    assert len(examples) == 4
-    assert all(doctest.DocTestRunner().run(example).failed == 0 for example in examples)

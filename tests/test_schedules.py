@@ -1,6 +1,5 @@
 """Hand-made step sizes: the rules are PyTorch's optimizers without noise, MALA leaves its target invariant."""
 
-import doctest
 import math
 
 import pytest
@@ -106,10 +105,3 @@ def test_one_proposal_of_mala_is_a_langevin_step_that_may_be_refused(rng):
     taken = result.acceptance > 0
     assert taken.sum() >= 5
     assert_close(result.samples[0][taken], langevin[taken])
-
-
-def test_examples_in_docstrings_run():
-    names = vars(gpvi_lib) | {"torch": torch}
-    for example in doctest.DocTestFinder().find(schedules, extraglobs=names):
-        if example.examples:
-            assert doctest.DocTestRunner().run(example).failed == 0

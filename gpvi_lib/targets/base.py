@@ -14,6 +14,14 @@ class Target(Protocol):
     A target on data also has ``num_data`` and takes ``batch``, indices of data; it then scales the minibatch's
     log-likelihood by ``N / B``, so that every minibatch estimates the same log-density. Without minibatches neither
     is asked for.
+
+    Example:
+        >>> class Ring:
+        ...     dim, num_data = 2, None
+        ...     def log_prob(self, x, batch=None):
+        ...         return -0.5 * (x.norm(dim=-1) - 2).square()
+        >>> isinstance(Ring(), Target), score(Ring(), torch.ones(3, 2)).shape
+        (True, torch.Size([3, 2]))
     """
 
     @property
@@ -36,6 +44,10 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
 
     Raises:
         ValueError: if the points have the wrong dimension, or the target returns another shape than ``(n,)``.
+
+    Example:
+        >>> log_prob(Gaussian(torch.zeros(2), torch.eye(2)), torch.zeros(1, 2))  # -log 2π
+        tensor([-1.8379])
     """
     if x.ndim != 2 or x.shape[1] != target.dim:
         raise ValueError(
@@ -55,6 +67,10 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
     """``∇_x log p(x)``, detached from whatever produced ``x``.
 
     By automatic differentiation, or by the target's own ``score(x, batch)`` where it has one.
+
+    Example:
+        >>> score(Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(1, 2))
+        tensor([[-1., -1.]])
     """
     if hasattr(target, "score"):
         with torch.no_grad():
@@ -74,6 +90,12 @@ def differentiable_score(target: Target, x: Float[Tensor, "n d"], batch: Tensor 
 
     Raises:
         ValueError: if the target can be differentiated only once.
+
+    Example:
+        >>> x = torch.ones(1, 2, requires_grad=True)
+        >>> differentiable_score(Gaussian(torch.zeros(2), torch.eye(2)), x).sum().backward()
+        >>> x.grad  # the score is -x
+        tensor([[-1., -1.]])
     """
     if type(target) not in _TWICE_DIFFERENTIABLE:
         _check_twice_differentiable(target, x[:1], batch)
@@ -112,7 +134,11 @@ def _check_twice_differentiable(target: Target, x: Tensor, batch: Tensor | None)
 
 
 def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> None:
-    """Evaluate once and raise a ValueError if the target or its score is not finite at these points."""
+    """Evaluate once and raise a ValueError if the target or its score is not finite at these points.
+
+    Example:
+        >>> check_finite(Gaussian(torch.zeros(2), torch.eye(2)), torch.zeros(1, 2))  # silent where all is well
+    """
     value, gradient = log_prob(target, x, batch), score(target, x, batch)
     for name, tensor in (("log_prob", value), ("score (the gradient of log_prob)", gradient)):
         if not bool(torch.isfinite(tensor).all()):

@@ -22,6 +22,17 @@ class ClassificationPosterior(Posterior):
         inputs: ``(N, ...)``.
         labels: class indices, ``(N,)``.
         prior: anything with ``log_prob(w)``; N(0, I) by default.
+
+    Raises:
+        ValueError: as :class:`Posterior` and :class:`CategoricalLikelihood`.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> x, labels = torch.randn(30, 2, generator=rng), torch.arange(30) % 3
+        >>> target = ClassificationPosterior(FlatMLP([2, 10, 3]), x, labels)
+        >>> w = torch.randn(5, target.dim, generator=rng)
+        >>> target.log_prob(w).shape, target.predictive(w, x).probs.shape
+        (torch.Size([5]), torch.Size([30, 3]))
     """
 
     def __init__(
@@ -46,6 +57,15 @@ class MLPClassificationPosterior(ClassificationPosterior):
     Args:
         widths: of all layers, inputs and classes included; the weights are ordered as in ``FlatModule(mlp(widths))``.
         inputs, labels, prior: as there.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> x, labels = torch.randn(30, 2, generator=rng), torch.arange(30) % 3
+        >>> fast = MLPClassificationPosterior([2, 10, 3], x, labels)
+        >>> plain = ClassificationPosterior(FlatMLP([2, 10, 3]), x, labels)
+        >>> w = torch.randn(5, fast.dim, generator=rng)
+        >>> torch.allclose(fast.log_prob(w), plain.log_prob(w), rtol=1e-4)
+        True
     """
 
     def __init__(

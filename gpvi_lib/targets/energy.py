@@ -65,6 +65,11 @@ class EnergyPotential:
     Raises:
         UnknownName: if there is no potential of that name.
         ValueError: if ``s <= 0``.
+
+    Example:
+        >>> target, x = EnergyPotential("twin_moons"), torch.tensor([[2.0, 0.0], [-2.0, 0.0]])
+        >>> target.log_prob(x).shape, [target.parts[i] for i in target.part(x)]
+        (torch.Size([2]), ['right', 'left'])
     """
 
     name: str
@@ -149,6 +154,14 @@ class PlaneGrid:
         log_normaliser: ``log ∫ p``.
         entropy: of ``p / ∫ p``, in nats.
         log_masses: log-probability of each cell, ``(cells, cells)``, first axis ``x_1``.
+
+    Example:
+        >>> zero, rng = torch.zeros(2, dtype=torch.float64), torch.Generator().manual_seed(0)
+        >>> grid = PlaneGrid(Gaussian(zero, torch.diag(zero + 1)), cells=24)
+        >>> round(grid.entropy, 2)  # 1 + log 2π
+        2.84
+        >>> grid.counts(grid.sample(1_000, rng)).sum()
+        tensor(1000)
     """
 
     def __init__(self, target, half_width: float = 6.0, cells: int = 96, fine: int = 8) -> None:

@@ -11,6 +11,11 @@ class Gaussian:
     Args:
         mean: ``(d,)``.
         covariance: ``(d, d)``, symmetric positive definite.
+
+    Example:
+        >>> target = Gaussian(torch.zeros(2), torch.eye(2))
+        >>> target.log_prob(torch.zeros(1, 2))  # -log 2π
+        tensor([-1.8379])
     """
 
     num_data = None

@@ -21,6 +21,14 @@ class NormalMixture(MixtureSameFamily):
     Args:
         means: ``(n, b)``.
         scales: standard deviations > 0, ``(n, b)`` or anything that broadcasts to it.
+
+    Example:
+        >>> mixture = NormalMixture(torch.tensor([[-1.0], [1.0]]), 0.5)  # two networks, one input
+        >>> mixture.mean, mixture.cdf(torch.zeros(1))
+        (tensor([0.]), tensor([0.5000]))
+        >>> low, high = mixture.interval(0.9)
+        >>> bool(low < -1), bool(high > 1)
+        (True, True)
     """
 
     def __init__(self, means: Float[Tensor, "n b"], scales: Float[Tensor, "n b"] | float) -> None:
@@ -86,6 +94,15 @@ class LearnedNoise(nn.Module):
     Args:
         module: ``(b, ...) -> (b,)`` or ``(b, 1)``.
         median: of σ before any datum, in the unit of the targets.
+
+    Raises:
+        ValueError: if the median is not positive.
+
+    Example:
+        >>> module = LearnedNoise(mlp([1, 5, 1]), median=0.3)
+        >>> outputs = module(torch.zeros(4, 1))
+        >>> outputs.shape, round(outputs[0, 1].exp().item(), 2)
+        (torch.Size([4, 2]), 0.3)
     """
 
     def __init__(self, module: nn.Module, median: float = 0.3) -> None:
@@ -109,6 +126,14 @@ class NormalLikelihood:
     Args:
         scale: σ > 0, known, for a network with one output, m; or ``None`` for one with two, m and log σ
             (:class:`LearnedNoise`, or one of your own where the noise depends on the input).
+
+    Raises:
+        ValueError: if σ is not positive.
+
+    Example:
+        >>> likelihood, outputs = NormalLikelihood(1.0), torch.zeros(5, 3, 1)  # five networks at three inputs
+        >>> likelihood(outputs, torch.zeros(3)).shape, likelihood.predictive(outputs).mean.shape
+        (torch.Size([5, 3]), torch.Size([3]))
     """
 
     def __init__(self, scale: float | None = None) -> None:
@@ -131,7 +156,7 @@ class NormalLikelihood:
         return mean, log_scale.exp(), log_scale
 
     def check(self, outputs: Float[Tensor, "n b o"], targets: Float[Tensor, " N"]) -> None:
-        """Raises a ValueError unless there is one number to predict for each input, and outputs for it."""
+        """Raise a ValueError unless there is one number to predict for each input, and outputs for it."""
         self._parameters(outputs)
         if targets.ndim != 1:
             raise ValueError(f"targets must have shape (N,), got {tuple(targets.shape)}: try .squeeze(-1)")
@@ -150,10 +175,18 @@ class NormalLikelihood:
 
 
 class CategoricalLikelihood:
-    """``log softmax(outputs)_y`` for a classifier's logits."""
+    """``log softmax(outputs)_y`` for a classifier's logits.
+
+    Example:
+        >>> likelihood, logits = CategoricalLikelihood(), torch.zeros(5, 3, 4)  # five networks at three inputs
+        >>> likelihood(logits, torch.tensor([0, 1, 2])).shape
+        torch.Size([5, 3])
+        >>> likelihood.predictive(logits).probs[0]
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
 
     def check(self, outputs: Float[Tensor, "n b c"], targets: Int[Tensor, " N"]) -> None:
-        """Raises a ValueError unless targets are class indices, ``(N,)``, that the outputs have room for."""
+        """Raise a ValueError unless targets are class indices, ``(N,)``, that the outputs have room for."""
         if targets.is_floating_point() or targets.is_complex() or targets.ndim != 1:
             raise ValueError(
                 f"labels must be class indices, integers of shape (N,), got {targets.dtype} {tuple(targets.shape)}: "

@@ -23,6 +23,15 @@ class LogisticPrior(Sampler):
         num_weights: of w; points are ``(w, log α)``, of dimension ``num_weights + 1``.
         rate: of the Gamma distribution, > 0; the mean of α is ``1 / rate``.
         dtype, device: of the draws.
+
+    Raises:
+        ValueError: if there are no weights, or the rate is not positive.
+
+    Example:
+        >>> prior = LogisticPrior(num_weights=3)
+        >>> z = prior.sample(5, torch.Generator().manual_seed(0))
+        >>> z.shape, prior.log_prob(z).shape
+        (torch.Size([5, 4]), torch.Size([5]))
     """
 
     rate: Tensor

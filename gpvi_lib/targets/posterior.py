@@ -46,6 +46,15 @@ class Posterior:
         ValueError: if the power is not positive, there are not as many inputs as targets, a number of theirs is not
             finite, the module cannot be evaluated on them, or the likelihood's ``check(outputs, targets)``, where it
             has one, refuses them.
+
+    Example:
+        >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
+        >>> posterior = Posterior(mlp([1, 10, 1]), NormalLikelihood(0.1), x, x[:, 0].sin())
+        >>> w = posterior.prior.sample(4, torch.zeros(1, posterior.dim), rng)  # four networks
+        >>> posterior.log_prob(w).shape, posterior.log_prob(w, torch.arange(5)).shape
+        (torch.Size([4]), torch.Size([4]))
+        >>> posterior.predictive(w, x).mean.shape
+        torch.Size([20])
     """
 
     def __init__(

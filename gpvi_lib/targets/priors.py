@@ -14,6 +14,16 @@ class NormalPrior:
 
     Attributes:
         scale: standard deviation > 0, a number or one per coordinate ``(d,)``.
+
+    Raises:
+        ValueError: if the scale is not positive.
+
+    Example:
+        >>> prior = NormalPrior(scale=torch.tensor([1.0, 2.0]))
+        >>> prior.log_prob(torch.zeros(5, 2)).shape
+        torch.Size([5])
+        >>> prior.sample(3, torch.zeros(1, 2), torch.Generator().manual_seed(0)).shape
+        torch.Size([3, 2])
     """
 
     scale: float | Tensor = 1.0
@@ -41,6 +51,10 @@ class FlatFirst:
     Attributes:
         prior: of the other coordinates.
         number: how many come first and are left alone.
+
+    Example:
+        >>> FlatFirst(NormalPrior()).log_prob(torch.tensor([[7.0, 0.0, 0.0]]))  # of the last two: -log 2π
+        tensor([-1.8379])
     """
 
     prior: NormalPrior
@@ -52,7 +66,12 @@ class FlatFirst:
 
 
 class FlatPrior:
-    """No prior: the improper constant density 1, so that the posterior is the likelihood."""
+    """No prior: the improper constant density 1, so that the posterior is the likelihood.
+
+    Example:
+        >>> FlatPrior().log_prob(torch.ones(2, 3))
+        tensor([0., 0.])
+    """
 
     def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Zero for each row."""
@@ -66,6 +85,13 @@ class ScaleMixturePrior:
     Attributes:
         mixture_weight: π in (0, 1).
         scale_1, scale_2: σ_1, σ_2 > 0.
+
+    Raises:
+        ValueError: if π is not in (0, 1) or a scale is not positive.
+
+    Example:
+        >>> ScaleMixturePrior().log_prob(torch.zeros(2, 3)).shape
+        torch.Size([2])
     """
 
     mixture_weight: float = 0.5

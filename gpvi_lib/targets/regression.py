@@ -19,6 +19,16 @@ class BayesianLinearRegression:
         inputs: X, ``(N, d)`` of full column rank.
         targets: y, ``(N,)``.
         prior: anything with ``log_prob(x)``; ``None`` for a flat prior.
+
+    Raises:
+        ValueError: if there is not one target for each row of inputs.
+
+    Example:
+        >>> target = BayesianLinearRegression(torch.eye(2), torch.tensor([1.0, 2.0]))
+        >>> [round(number, 3) for number in target.mean.tolist()]
+        [1.0, 2.0]
+        >>> target.log_prob(torch.zeros(5, 2)).shape
+        torch.Size([5])
     """
 
     def __init__(self, inputs: Float[Tensor, "N d"], targets: Float[Tensor, " N"], prior=None) -> None:
@@ -60,6 +70,15 @@ class RegressionPosterior(Posterior):
         targets: y, ``(N,)``.
         noise_scale: σ > 0, in the unit of the targets.
         prior: anything with ``log_prob(w)``; N(0, I) by default.
+
+    Raises:
+        ValueError: as :class:`Posterior` and :class:`NormalLikelihood`.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 20)[:, None]
+        >>> target = RegressionPosterior(FlatMLP([1, 10, 1]), x, x[:, 0].sin(), noise_scale=0.1)
+        >>> target.predict(torch.zeros(4, target.dim), x).shape
+        torch.Size([4, 20])
     """
 
     def __init__(

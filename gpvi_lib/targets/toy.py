@@ -19,6 +19,16 @@ class Banana:
         scale: ``s > 0``, standard deviation of ``x_1``.
         bend: ``b``, curvature of the ridge; 0 gives a Gaussian.
         width: ``w > 0``, standard deviation of ``x_2`` given ``x_1``.
+
+    Raises:
+        ValueError: if scale or width is not positive.
+
+    Example:
+        >>> target = Banana(bend=2.0)
+        >>> target.covariance.diagonal()
+        tensor([1.0000, 8.2500], dtype=torch.float64)
+        >>> target.sample(100, torch.Generator().manual_seed(0)).shape
+        torch.Size([100, 2])
     """
 
     scale: float = 1.0
@@ -66,6 +76,17 @@ class GaussianMixture:
         means: ``μ (m, d)``; dtype and device follow it.
         scale: ``σ > 0``, the standard deviation of every component.
         weights: ``w (m,)``, positive with sum 1; ``None`` for equal weights.
+
+    Raises:
+        ValueError: if σ is not positive, or the weights are not positive numbers with sum 1, one for each mean.
+
+    Example:
+        >>> target = GaussianMixture(torch.tensor([[-2.0], [2.0]]))
+        >>> target.mean, target.covariance
+        (tensor([0.]), tensor([[5.]]))
+        >>> x = target.sample(1_000, torch.Generator().manual_seed(0))
+        >>> x.shape, target.component(torch.tensor([[-1.0], [1.0]]))
+        (torch.Size([1000, 1]), tensor([0, 1]))
     """
 
     num_data = None
