@@ -10,8 +10,9 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib.errors import UnknownName
-from gpvi_lib.experiments import get_experiment, nuts_reference
-from gpvi_lib.experiments.nuts_reference import POSTERIORS, diagnostics, nuts, posterior, quantities
+from gpvi_lib.experiments import chains, get_experiment
+from gpvi_lib.experiments.chains import diagnostics, nuts
+from gpvi_lib.experiments.nuts_reference import POSTERIORS, posterior, quantities
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.targets import ClassificationPosterior, Gaussian, check_finite
@@ -125,7 +126,7 @@ def test_nuts_leaves_torchs_generator_alone_and_depends_on_its_seed(gaussian, no
 def test_nuts_goes_on_after_the_chains_that_are_done(gaussian, normal, tmp_path, monkeypatch):
     initial, settings = normal(3, 2), SETTINGS | {"warmup": 20, "draws": 10}
     whole, info = nuts(gaussian.log_prob, initial, **settings, seed=3, progress=False)
-    path, chain, calls = tmp_path / "chains.pt", nuts_reference._nuts_chain, []
+    path, chain, calls = tmp_path / "chains.pt", chains._nuts_chain, []
 
     def interrupted(*arguments):
         calls.append(arguments)
@@ -133,7 +134,7 @@ def test_nuts_goes_on_after_the_chains_that_are_done(gaussian, normal, tmp_path,
             raise KeyboardInterrupt
         return chain(*arguments)
 
-    monkeypatch.setattr(nuts_reference, "_nuts_chain", interrupted)
+    monkeypatch.setattr(chains, "_nuts_chain", interrupted)
     with pytest.raises(KeyboardInterrupt):
         nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=path, progress=False)
     resumed, again = nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=path, progress=False)
