@@ -7,8 +7,8 @@ import torch
 import toy_experiment
 from torch.testing import assert_close
 
-from gpvi_lib import metrics
-from gpvi_lib.errors import RecordMissing
+from gpvi_lib import checkpoints, metrics
+from gpvi_lib.errors import OutOfTime, RecordMissing
 from gpvi_lib.experiments import classification, classification_problem, classification_reference, get_experiment
 from gpvi_lib.experiments.build import build_sampler
 from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores
@@ -306,6 +306,26 @@ def test_reference_chains_are_diagnosed_and_kept(method):
     assert found.arrays["draws"].ndim == 3
     _, target = classification_problem.posterior(config["problem"])
     assert found.arrays["draws"].shape[-1] == target.dim
+
+
+def test_numpyros_chains_stop_at_the_deadline_and_keep_their_seconds(monkeypatch, tmp_path):
+    calls = []
+
+    def group(config, target, initial, seed):
+        calls.append(seed)
+        ones = torch.ones(len(initial))
+        counts = {"divergences": 0, "step_size": ones, "gradients": ones, "seconds": 2.5}
+        return counts | {"draws": torch.zeros(len(initial), 2, 3)}
+
+    monkeypatch.setattr(classification_reference, "_nuts_group", group)
+    arguments = ({"draws": 2}, None, torch.zeros(8, 3), context(checkpoint=tmp_path / "chains.pt"))
+    with checkpoints.deadline(0.0):
+        for done in (1, 2):
+            with pytest.raises(OutOfTime):
+                classification_reference.run_nuts(*arguments)
+            assert len(calls) == done
+    draws, info = classification_reference.run_nuts(*arguments)
+    assert calls == [0, 1] and draws.shape == (8, 2, 3) and info["seconds"] == 5
 
 
 @pytest.mark.parametrize("method", classification.PRINTED)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib.errors import UnknownName
+from gpvi_lib import checkpoints
+from gpvi_lib.errors import OutOfTime, UnknownName
 from gpvi_lib.experiments import chains, get_experiment
 from gpvi_lib.experiments.chains import diagnostics, nuts
 from gpvi_lib.experiments.nuts_reference import POSTERIORS, posterior, quantities
@@ -142,6 +143,17 @@ def test_nuts_goes_on_after_the_chains_that_are_done(gaussian, normal, tmp_path,
     assert torch.equal(resumed, whole)
     assert again.pop("seconds") > 0
     assert {**again, "seconds": info["seconds"]} == info
+
+
+def test_nuts_stops_at_the_deadline_after_a_chain(gaussian, normal, tmp_path):
+    initial, settings = normal(2, 2), SETTINGS | {"warmup": 20, "draws": 10}
+    with checkpoints.deadline(0.0):
+        for _ in range(len(initial)):
+            with pytest.raises(OutOfTime):
+                nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=tmp_path / "chains.pt", progress=False)
+    resumed, _ = nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=tmp_path / "chains.pt", progress=False)
+    whole, _ = nuts(gaussian.log_prob, initial, **settings, seed=3, progress=False)
+    assert torch.equal(resumed, whole)
 
 
 def test_configurations_hold_all_that_decides_and_shrink():
