@@ -25,7 +25,8 @@ from gpvi_lib import (
     mlp,
 )
 from gpvi_lib.experiments.inverse_cost import MAX_JACOBIAN_BYTES
-from gpvi_lib.experiments.overhead import GENERATORS, NETWORKS, NUM_DATA, random_posterior
+from gpvi_lib.experiments.overhead import NETWORKS, NUM_DATA, random_posterior
+from gpvi_lib.experiments.printed import IMAGE_GENERATORS
 from gpvi_lib.fit import Training
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam
@@ -72,7 +73,7 @@ SIZES = (
     Size("4-class BNN", lambda: mlp([2, 10, 10, 4]), (2,), 64, (64, 64), 100, 100, 64),
     Size("MLP, d = 1,000", lambda: mlp([64, 14, 6]), (64,), 64, (128, 128), 10, 50, 64),
     Size("MLP, d = 10,000", lambda: mlp([64, 74, 64, 6]), (64,), 64, (128, 128), 10, 50, 128),
-    *(Size(name, *NETWORKS[key], **GENERATORS[key], samples=10, batch=50, helper=512) for name, key in IMAGES),
+    *(Size(name, *NETWORKS[key], **IMAGE_GENERATORS[key], samples=10, batch=50, helper=512) for name, key in IMAGES),
 )
 SMALL, BNN, BASE = (replace(SIZES[i], name=name) for i, name in ((1, "small"), (2, "BNN"), (4, "base")))
 """What the growth studies start from."""

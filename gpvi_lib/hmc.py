@@ -1,6 +1,7 @@
 """Hamiltonian Monte Carlo with batched chains."""
 
 import math
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class HMCResult:
         acceptance: fraction of accepted proposals per chain after the burn-in, ``(chains,)``.
         energy_error: mean ``|H(end) - H(start)|`` per chain after the burn-in, ``(chains,)``.
         step_size: the leapfrog step of the kept draws: the one given, or the one that the burn-in found.
+        seconds: wall time of all proposals, those before an interruption included.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -43,6 +45,7 @@ class HMCResult:
     acceptance: Float[Tensor, " chains"]
     energy_error: Float[Tensor, " chains"]
     step_size: float
+    seconds: float
 
 
 def value_and_score(log_prob: LogProb, x: Tensor) -> tuple[Float[Tensor, " c"], Float[Tensor, "c d"]]:
@@ -154,6 +157,7 @@ class _Chains:
         self.kept: list[Tensor] = []
         self.acceptance = torch.zeros_like(self.value)
         self.energy_error = torch.zeros_like(self.value)
+        self.seconds, self.resumed = 0.0, time.perf_counter()
         self.adaptation: DualAveraging | None = None
 
     def propose(self, step_size: float, num_leapfrog: int) -> tuple[Bool[Tensor, " c"], Float[Tensor, " c"]]:
@@ -176,12 +180,18 @@ class _Chains:
         where = {"seed": self.rng.initial_seed(), "device": self.rng.device.type}
         self.identity = settings | where | checkpoints.digest({"initial": self.x}) | target
 
+    def clock(self) -> float:
+        """Seconds of all proposals so far, over interruptions."""
+        now = time.perf_counter()
+        self.seconds, self.resumed = self.seconds + now - self.resumed, now
+        return self.seconds
+
     def save(self, path: Path) -> None:
         """Write a checkpoint."""
         state = {name: getattr(self, name) for name in self._saved}
         if self.adaptation is not None:
             state["adaptation"] = vars(self.adaptation)
-        checkpoints.save(path, state | {"run": self.identity, "rng": self.rng.get_state()})
+        checkpoints.save(path, state | {"run": self.identity, "rng": self.rng.get_state(), "seconds": self.clock()})
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint.
@@ -194,6 +204,7 @@ class _Chains:
         self.rng.set_state(state.pop("rng").cpu())
         for name in self._saved:
             setattr(self, name, state[name])
+        self.seconds, self.resumed = state.get("seconds", 0.0), time.perf_counter()  # older ones do not say
         if self.adaptation is not None:
             vars(self.adaptation).update(state["adaptation"])
 
@@ -296,7 +307,8 @@ def hmc(
     if chains.adaptation is not None:
         step_size = chains.adaptation.step_size(trying=False)
     after = num_steps - burn_in
-    result = HMCResult(torch.stack(chains.kept), chains.acceptance / after, chains.energy_error / after, step_size)
+    rates = chains.acceptance / after, chains.energy_error / after
+    result = HMCResult(torch.stack(chains.kept), *rates, step_size, chains.clock())
     _judge(result, label, adapt)
     return result
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib.activations import ACTIVATIONS
-from gpvi_lib.experiments.classification import head_lipschitz_bound
+from gpvi_lib.experiments.heads import head_lipschitz_bound
 from gpvi_lib.samplers import Generator
 
 X = torch.linspace(-8, 8, 1_001, dtype=torch.float64)

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib.experiments import bayesian_linear_regression as regression
+from gpvi_lib.experiments import linear_problem
 from gpvi_lib.samplers import Generator, MeanField, Particles
 from gpvi_lib.targets import log_prob
 
@@ -13,13 +14,13 @@ CPU = torch.device("cpu")
 
 
 def test_the_problem_is_that_of_section_4_2():
-    target = regression.problem(regression.config("svgd", "paper"), 0, CPU)
+    target = linear_problem.problem(regression.config("svgd", "paper"), 0, CPU)
     assert target.inputs.shape == (100, 3)
     # The posterior's mean is the least-squares fit: of coefficients between 5 and 6, known to about 1 / sqrt(100).
     assert bool(((target.mean > 4.5) & (target.mean < 6.5)).all())
     residual = target.targets - target.inputs @ target.mean
     assert 0.7 < float(residual.std()) < 1.3  # noise of variance 1; 4 standard errors of 0.07
-    other = regression.problem(regression.config("svgd", "paper"), 1, CPU)
+    other = linear_problem.problem(regression.config("svgd", "paper"), 1, CPU)
     assert not torch.equal(other.inputs, target.inputs)
 
 
@@ -27,7 +28,7 @@ def test_the_problem_is_that_of_section_4_2():
 def test_the_exact_posterior_is_that_of_the_density(method, precision):
     """By the score and the Hessian of ``log p`` at the mean that is claimed."""
     config = regression.config(method, "paper")
-    target = regression.problem(config, 3, CPU)
+    target = linear_problem.problem(config, 3, CPU)
     hessian = torch.autograd.functional.hessian(lambda x: log_prob(target, x[None], None)[0], target.mean)
     expected = target.inputs.mT @ target.inputs + precision * torch.eye(3)
     assert_close(-hessian, expected, rtol=1e-4, atol=1e-3)
@@ -41,23 +42,23 @@ def test_moments_are_those_of_many_samples(rng):
     linear = Generator(3, 3, (), noise_scale=None, rng=rng)
     n = 200_000
     for sampler in (linear, MeanField(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.0, 2.0]))):
-        mean, covariance = regression.moments(sampler)
+        mean, covariance = linear_problem.moments(sampler)
         x = sampler.sample(n, rng)
         # Standard errors of means and covariances of n normal samples: at most ||Σ|| sqrt(2 / n), and six of them.
         tolerance = 6 * float(torch.linalg.matrix_norm(covariance)) * (2 / n) ** 0.5
         assert_close(mean, x.mean(0), atol=tolerance, rtol=0)
         assert_close(covariance, torch.cov(x.mT), atol=tolerance, rtol=0)
     points = torch.tensor([[0.0, 0.0, 0.0], [2.0, 4.0, 6.0]])
-    mean, covariance = regression.moments(Particles(points))
+    mean, covariance = linear_problem.moments(Particles(points))
     assert_close(mean, torch.tensor([1.0, 2.0, 3.0]))
     assert_close(covariance, torch.outer(mean, mean) * 2)
 
 
 def test_errors_are_relative():
-    target = regression.problem(regression.config("svgd", "paper"), 0, CPU)
+    target = linear_problem.problem(regression.config("svgd", "paper"), 0, CPU)
     none = pytest.approx(0, abs=1e-6)  # not 0: sums in float32 depend on where the numbers lie in memory
-    assert regression.errors(target, target.mean, target.covariance) == {"mu_error": none, "sigma_error": none}
-    found = regression.errors(target, 1.5 * target.mean, 3 * target.covariance)
+    assert linear_problem.errors(target, target.mean, target.covariance) == {"mu_error": none, "sigma_error": none}
+    found = linear_problem.errors(target, 1.5 * target.mean, 3 * target.covariance)
     assert found == {"mu_error": pytest.approx(0.5, rel=1e-5), "sigma_error": pytest.approx(2, rel=1e-5)}
 
 

@@ -2,11 +2,32 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pandas
 import pytest
+import torch
 
-from gpvi_lib.experiments import EXPERIMENTS, get_experiment
+from gpvi_lib.errors import RecordStale
+from gpvi_lib.experiments import (
+    EXPERIMENTS,
+    activations,
+    classification,
+    classification_reference,
+    energy,
+    fpovi_toy,
+    gaussian_density,
+    get_experiment,
+    injectivity,
+    injectivity_plane,
+    livi_problem,
+    nuts_reference,
+    open_category,
+    uci_regression,
+    wild_logistic,
+    wild_mixture,
+)
+from gpvi_lib.experiments import one_dimensional_regression as line
 from gpvi_lib.lab import records
 from gpvi_lib.paths import repository
 from gpvi_lib.report import scoreboard
@@ -31,6 +52,51 @@ def test_a_committed_record_is_valid(path):
     for name, array in record.arrays().items():
         spec = {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("torch.")}
         assert record.array_specs[name] == spec
+
+
+OTHER_GRID = torch.linspace(-1, 1, 5, dtype=torch.float64)
+CONSTANTS = [
+    ("one-dimensional-regression", "svgd", line, "EVALUATION_SEED", 1),
+    ("one-dimensional-regression", "hmc", line, "TEST_POINTS", 10),
+    ("one-dimensional-regression-controls", "gpvi_exact_jac_lambda_1", line, "GRID", OTHER_GRID),
+    ("one-dimensional-regression-reference", "nuts", line, "GRID", OTHER_GRID),
+    ("smooth-figures", "figure1_ksd", line, "TEST_POINTS", 10),
+    ("livi-toy", "livi_full", livi_problem, "GRID", OTHER_GRID),
+    ("livi-toy-reference", "hmc", livi_problem, "FRESH", 10),
+    ("livi-entropy", "full_0.009", livi_problem, "EVALUATION_SEED", 1),
+    ("classification-4", "svgd", classification, "EVALUATION_SEED", 1),
+    ("classification-reference", "nuts_4", classification_reference, "DIAGNOSED_SIDE", 5),
+    ("activations", "classes_tanh", classification, "EVALUATION_SEED", 1),
+    ("activations", "ring_tanh", activations, "MEASURE_SEED", 1),
+    ("injectivity", "mf_vi", injectivity, "POSTERIOR_SAMPLES", 10),
+    ("injectivity-plane", "banana_gpvi", injectivity_plane, "EVALUATION_SEED", 1),
+    ("energy-sinusoid", "flow", energy, "EVALUATION_SEED", 1),
+    ("gaussian-density-5d", "gpvi", gaussian_density, "REPULSION_SEED", 1),
+    ("nuts-reference", "nuts_bnn", nuts_reference, "TRACE", 10),
+    ("fpovi-toy", "svgd", fpovi_toy, "GRID_POINTS", 11),
+    ("open-category-digits", "svgd", open_category, "EVALUATION_SEED", 1),
+    ("uci-regression", "svgd", uci_regression, "EVALUATION_SEED", 1),
+    ("wild-mixture", "svgd_full", wild_mixture, "BOX", 10.0),
+    ("wild-mixture-controls", "svgd_full_near", wild_mixture, "FINALISTS", 1),
+    ("wild-logistic", "svgd_t10", wild_logistic, "BOX", 10.0),
+]
+
+
+@pytest.mark.parametrize(("name", "method", "module", "constant", "value"), CONSTANTS)
+def test_a_changed_constant_of_the_evaluation_makes_records_stale(name, method, module, constant, value, monkeypatch):
+    cell = get_experiment(name).cell(method, 0, "paper")
+    assert records.state(cell) == "valid"
+    monkeypatch.setattr(module, constant, value)
+    with pytest.raises(RecordStale, match="changed: (evaluated_with|reference)"):
+        records.load(cell)
+
+
+def test_a_raised_version_of_a_reference_makes_what_is_scored_against_it_stale(monkeypatch):
+    cell = get_experiment("classification-4").cell("svgd", 0, "paper")
+    raised = replace(classification_reference.REFERENCE, version=1)
+    monkeypatch.setattr(classification_reference, "REFERENCE", raised)
+    with pytest.raises(RecordStale, match="changed: reference"):
+        records.load(cell)
 
 
 def test_nothing_else_lies_among_the_records():

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import chi2
 
 from gpvi_lib import GPVI, RBF, SVGD, Gaussian, Generator, ParVI, fit
-from gpvi_lib.experiments import descent
+from gpvi_lib.experiments import descent, get_experiment
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.optimizers import Adam
 
@@ -206,7 +206,7 @@ def test_published_amortised_svgd_leaves_the_target_and_two_batches_do_not():
 def test_from_the_optimum_every_method_starts_at_the_same_weights():
     config = descent.optimum_config("gaussian_5", "smoke")
     context = RunContext(torch.device("cpu"), 0, None, "test", False)
-    outcome = descent.FROM_OPTIMUM.run(config, "gaussian_5", context)
+    outcome = get_experiment("descent-from-optimum").run(config, "gaussian_5", context)
     first = {float(outcome.arrays[f"{name}.kl"][0]) for name in config["runs"]}
     assert first == {outcome.metrics["optimum.kl"]}
     last = [float(outcome.arrays[f"{name}.kl"][-1]) for name in config["runs"]]

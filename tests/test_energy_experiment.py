@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from gpvi_lib import GPVI, RBF, EnergyPotential, Generator, HelperInverse, PlaneGrid
-from gpvi_lib.experiments import energy_potentials as energy
-from gpvi_lib.experiments import get_experiment
+from gpvi_lib.experiments import energy, get_experiment
 from gpvi_lib.experiments.build import build_objective
 from gpvi_lib.lab import runner
 from gpvi_lib.lab.experiment import RunContext
@@ -155,36 +154,37 @@ def test_a_flat_generator_has_no_repulsion_to_measure(rng):
 
 @pytest.mark.parametrize("method", energy.FULL_LENGTH)
 def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
-    long = energy.FULL.config(method, "paper")
+    long = get_experiment("energy-full-length").config(method, "paper")
     short_method = method.removeprefix(f"{long['potential']}_")
     if short_method in energy.PRINTED:
         short = get_experiment(f"energy-{long['potential'].replace('_', '-')}").config(short_method, "paper")
     else:
-        short = energy.CONTROL.config(short_method, "paper") | {"potential": long["potential"]}
+        short = get_experiment("energy-controls").config(short_method, "paper") | {"potential": long["potential"]}
     assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
-    assert long["steps"] == 200_000 and energy.FULL.seeds("paper") == (0,)
+    assert long["steps"] == 200_000 and get_experiment("energy-full-length").seeds("paper") == (0,)
 
 
 @pytest.mark.parametrize("method", energy.SETTINGS)
 def test_candidates_change_one_thing_and_start_where_no_row_does(method):
     potential, row, change = energy.SETTINGS[method]
-    found = energy.SETTING.config(method, "paper")
+    found = get_experiment("energy-settings").config(method, "paper")
     base = get_experiment(f"energy-{potential.replace('_', '-')}").config(row, "paper")
     moved = {key for key in found if found[key] != base[key]} - {"history_every"}
     assert moved <= set(change) and len(set(change) - {"steps"}) <= 1
     assert found["sampler"] == base["sampler"] | change.get("sampler", {})
-    assert not set(energy.SETTING.seeds("paper")) & set(energy.seeds("paper"))
+    assert not set(get_experiment("energy-settings").seeds("paper")) & set(energy.seeds("paper"))
 
 
 def test_our_settings_and_every_printed_noise_are_among_the_candidates():
     for row in energy.BEST:
         ours = get_experiment("energy-sinusoid").config(row, "paper")
-        assert energy.SETTING.config(f"{row}_ours", "paper") == ours
+        assert get_experiment("energy-settings").config(f"{row}_ours", "paper") == ours
     for potential in energy.FIGURES:
         for row, (kind, _) in energy.TRIED.items():
             key = "base_stdev" if kind == "flow" else "input_stdev"
             tried = [
-                energy.SETTING.config(f"{potential}_{row}_stdev_{s:g}", "paper")["sampler"][key] for s in (1, 2, 6)
+                get_experiment("energy-settings").config(f"{potential}_{row}_stdev_{s:g}", "paper")["sampler"][key]
+                for s in (1, 2, 6)
             ]
             assert tried == [1, 2, 6] and energy.STDEV[potential][kind] in tried
 

@@ -12,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from gpvi_lib.experiments import MODULES
+
 ROOT = Path(__file__).parents[1]
 LINT = "import sys; from importlinter.cli import lint_imports as lint; sys.exit(lint(no_cache=True, no_logo=True))"
 
@@ -37,6 +39,18 @@ def copied(tmp_path):
         ("kernels.py", "from gpvi_lib import directions", "no circles BROKEN"),
         ("kernels.py", "import pandas", "the method needs nothing but"),
         ("a_new_room.py", "import torch", "a_new_room"),
+        (
+            "experiments/overhead.py",
+            "from gpvi_lib.experiments import energy",
+            "but for variants and references BROKEN",
+        ),
+        (
+            "experiments/overhead.py",
+            "from gpvi_lib.experiments import smooth",
+            "but for variants and references BROKEN",
+        ),
+        ("experiments/evaluation.py", "from gpvi_lib.experiments import energy", "variants and references BROKEN"),
+        ("experiments/a_new_table.py", "import torch", "a_new_table"),
     ],
 )
 def test_an_arrow_that_goes_up_is_found(file, line, contract, copied):
@@ -44,6 +58,14 @@ def test_an_arrow_that_goes_up_is_found(file, line, contract, copied):
     path.write_text((path.read_text() if path.exists() else "") + f"\n{line}\n")
     done = lint(copied)
     assert done.returncode != 0 and contract in re.sub(r"\s+", " ", done.stdout + done.stderr)
+
+
+def test_a_module_is_called_as_the_experiments_that_it_registers():
+    for module in MODULES:
+        name = module.__name__.rpartition(".")[2].replace("_", "-")
+        assert module.EXPERIMENTS
+        for experiment in module.EXPERIMENTS:
+            assert f"{experiment.name}-".startswith(f"{name}-"), (module, experiment.name)
 
 
 def needed(names: list[str]) -> set[str]:

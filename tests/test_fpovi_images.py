@@ -10,6 +10,7 @@ from gpvi_lib import ArcCosine, Particles, data
 from gpvi_lib.experiments import fpovi_adversarial as adversarial
 from gpvi_lib.experiments import fpovi_mnist as mnist
 from gpvi_lib.experiments import function_images as shared
+from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments.printed import printed_steps
 from gpvi_lib.lab.experiment import RunContext
 
@@ -120,9 +121,9 @@ def test_a_small_run_of_figure_3(method):
 def test_sizes_of_the_paper():
     found = mnist.config("f_svgd", "paper")
     assert (found["steps"], found["batch_size"], found["lr"], found["sampler"]["num"]) == (20 * 500, 100, 2e-4, 5)
-    assert printed_steps(mnist.EXPERIMENT.scores[0], "f_svgd") == 500_000
+    assert printed_steps(get_experiment("fpovi-mnist").scores[0], "f_svgd") == 500_000
     found = adversarial.config("f_svgd", "paper")
     assert (found["steps"], found["batch_size"], found["lr"], found["sampler"]["num"]) == (20 * 60, 1_000, 5e-4, 20)
-    assert printed_steps(adversarial.EXPERIMENT.scores[0], "svgd") == 60_000
+    assert printed_steps(get_experiment("fpovi-adversarial").scores[0], "svgd") == 60_000
     assert mnist.data_sets("quick") == adversarial.data_sets("smoke") == ()
     assert mnist.data_sets("paper") == adversarial.data_sets("paper") == ("mnist",)

@@ -8,11 +8,13 @@ from torch.testing import assert_close
 
 from gpvi_lib import FlatModule, LearnedNoise, mlp
 from gpvi_lib.experiments import fpovi_toy as toy
-from gpvi_lib.experiments.function_models import function_scores, layer_scales, mean_distance
+from gpvi_lib.experiments import get_experiment
+from gpvi_lib.experiments.evaluation import Functions, function_scores
+from gpvi_lib.experiments.function_models import layer_scales, mean_distance
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.report import scoreboard
 
-METHODS = (*toy.TOY.methods, *toy.CONTROL.methods)
+METHODS = (*get_experiment("fpovi-toy").methods, *get_experiment("fpovi-toy-controls").methods)
 
 
 @pytest.fixture(autouse=True)
@@ -71,10 +73,10 @@ def test_the_prior_has_the_variance_that_the_design_derives():
 
 def test_scores_of_the_reference_itself_are_those_of_a_perfect_method(normal):
     draws = normal(200, toy.GRID_POINTS)
-    found = function_scores(draws, draws, toy.regions())
+    found = function_scores(draws, Functions.of(draws), toy.regions())
     for name in toy.regions():
         assert found[f"w1_{name}"] == found[f"rmse_mean_{name}"] == 0 and found[f"sd_ratio_{name}"] == pytest.approx(1)
-    shifted = function_scores(2 * draws + 1, draws, toy.regions())
+    shifted = function_scores(2 * draws + 1, Functions.of(draws), toy.regions())
     assert shifted["sd_ratio_gap"] == pytest.approx(2)
     at = toy.regions()["far"]
     assert shifted["rmse_mean_far"] == pytest.approx(float((draws[:, at].mean(0) + 1).square().mean().sqrt()))

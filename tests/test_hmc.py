@@ -5,6 +5,7 @@ import math
 import re
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -198,6 +199,26 @@ def test_a_start_without_density_is_refused(bad):
 
 class Killed(Exception):
     """Stands for whatever ends a process."""
+
+
+def test_seconds_are_those_of_all_proposals_over_an_interruption(tmp_path, normal, monkeypatch):
+    """By a clock that ticks once in every evaluation: two a proposal, 20 proposals."""
+    initial, settings = normal(3, 3), {"num_steps": 20, "num_leapfrog": 2, "burn_in": 6}
+    ticks = itertools.count()
+    now = [next(ticks)]
+    monkeypatch.setattr(sys.modules["gpvi_lib.hmc"], "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def ticking(x, until=math.inf):
+        now[0] = next(ticks)
+        if now[0] > until:
+            raise Killed
+        return quartic(x)
+
+    assert run(ticking, initial, **settings).seconds == 40
+    checkpoint, start = tmp_path / "run.pt", now[0]
+    with pytest.raises(Killed):
+        run(lambda x: ticking(x, start + 17), initial, **settings, checkpoint=checkpoint, checkpoint_seconds=0)
+    assert run(ticking, initial, **settings, checkpoint=checkpoint).seconds == 40
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from gpvi_lib import checkpoints
 from gpvi_lib.errors import DivergedError
 from gpvi_lib.experiments import bayesian_linear_regression as regression
-from gpvi_lib.experiments import get_experiment, inverse_cost, inverse_solvers
+from gpvi_lib.experiments import get_experiment, inverse_cost, inverse_solvers, linear_problem
 from gpvi_lib.experiments.inverse_solvers import FixedNoise, Watched
 from gpvi_lib.inverse import BiCGSTABInverse, BlockInverse, HelperInverse, InverseJacobian
 from gpvi_lib.kernels import RBF
@@ -78,7 +78,7 @@ def test_a_watched_back_end_goes_on_where_it_stopped(make, rng, tmp_path):
 
 def test_fixed_noise_is_the_same_in_every_step_and_takes_none_of_the_given_randomness(rng):
     generator = Generator(3, noise_scale=None, rng=rng)
-    target = regression.problem(regression.config("gpvi", "smoke"), 0, CPU)
+    target = linear_problem.problem(regression.config("gpvi", "smoke"), 0, CPU)
     objective, before = FixedNoise(10, noise_seed=4), rng.get_state()
     losses = [float(objective(generator, target, None, rng)[0].detach()) for _ in range(2)]
     assert losses[0] == losses[1]

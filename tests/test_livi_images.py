@@ -68,15 +68,15 @@ def test_weight_decay_is_a_prior():
 
 
 def test_rows_and_deviations():
-    score = mnist.EXPERIMENT.scores[1]
+    score = get_experiment("livi-mnist").scores[1]
     assert (score.metric, score.key) == ("auroc_percent", "mean_auroc_percent")
-    assert mnist.EXPERIMENT.row("livi_min_sv", score) == ("livi_min_sv", "printed")
-    assert mnist.EXPERIMENT.row("mf_vi_released", score) == ("mf_vi_released", "control")
+    assert get_experiment("livi-mnist").row("livi_min_sv", score) == ("livi_min_sv", "printed")
+    assert get_experiment("livi-mnist").row("mf_vi_released", score) == ("mf_vi_released", "control")
     for method in mnist.METHODS:
         assert "transposed MNIST for EMNIST" in mnist.deviations(method, "paper")
     assert "power 0.00427, prior sd 34.3" in mnist.deviations("gpvi_exact_density_released", "paper")
     assert "classifier 256-256" in mnist.deviations("avb", "paper")
-    assert mnist.PUBLISHED.needs_gpu and cifar.EXPERIMENT.needs_gpu
+    assert get_experiment("livi-mnist-published").needs_gpu and get_experiment("livi-cifar10").needs_gpu
     assert "group norm for batch norm" in cifar.deviations("map", "paper")
 
 

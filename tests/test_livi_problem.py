@@ -8,6 +8,8 @@ from torch.testing import assert_close
 
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import livi_problem as problem
+from gpvi_lib.experiments import livi_toy_reference as reference
+from gpvi_lib.experiments.evaluation import Functions
 from gpvi_lib.lab import runner
 from gpvi_lib.networks import FlatMLP, FlatModule, mlp
 
@@ -42,7 +44,7 @@ def test_the_network_has_105_weights_elu_and_sees_scaled_inputs(normal):
 def test_the_output_layer_is_integrated_out(normal):
     """``p(y | hidden)`` by the formula, against the density of y under a normal of the features' covariance."""
     target = problem.posterior()
-    inner = problem.LastLayerIntegrated(target)
+    inner = reference.LastLayerIntegrated(target)
     assert inner.dim == 94
     u = normal(2, 94)
     zero = torch.zeros(2, 11, dtype=F64)
@@ -61,10 +63,10 @@ def test_the_output_layer_is_integrated_out(normal):
 
 def test_scores_are_zero_for_the_reference_itself(normal):
     f = normal(50, 97)
-    reference = problem.Reference(f.mean(0), f.std(0), f)
-    found = problem.function_scores(f, reference)
+    exact = Functions.of(f)
+    found = problem.function_scores(f, exact)
     assert all(found[f"w1{r}"] < 1e-12 and found[f"sd_ratio{r}"] == pytest.approx(1) for r in ("", "_data", "_gap"))
-    moved = problem.function_scores(torch.where(problem.REGIONS["gap"], f + 1, f), reference)
+    moved = problem.function_scores(torch.where(problem.REGIONS["gap"], f + 1, f), exact)
     assert moved["w1_gap"] == pytest.approx(1) and moved["w1_outside"] < 1e-12
     assert moved["rmse_mean_gap"] == pytest.approx(1)
 
@@ -72,5 +74,5 @@ def test_scores_are_zero_for_the_reference_itself(normal):
 def test_the_reference_runs_and_is_read_back():
     record = runner.run_or_load(get_experiment("livi-toy-reference").cell("hmc", 0, "smoke"), progress=False)
     assert record.metrics.keys() >= {"rhat_max", "ess_min", "sd_gap", "log_likelihood"}
-    found = problem.read_reference("smoke")
+    found = reference.read_reference("smoke")
     assert found.draws.shape == (30, 97) and torch.equal(found.mean, record.arrays()["mean"])

@@ -82,9 +82,9 @@ def test_a_start_at_the_mode_fits_the_data():
 
 
 def test_rows_say_what_they_changed():
-    score = toy.EXPERIMENT.scores[0]
-    assert toy.EXPERIMENT.row("livi_full", score) == ("livi_full", "printed")
-    assert toy.EXPERIMENT.row("livi_min_sv_exact", score) == ("livi_min_sv", "best")
+    score = get_experiment("livi-toy").scores[0]
+    assert get_experiment("livi-toy").row("livi_full", score) == ("livi_full", "printed")
+    assert get_experiment("livi-toy").row("livi_min_sv_exact", score) == ("livi_min_sv", "best")
     assert "7,500 of 5,000 steps" in toy.deviations("livi_full_released", "paper")
     assert all(toy.deviations(method, "paper") for method in toy.SPECS)
     assert toy.deviations("avb", "quick") == "quick size"

@@ -26,7 +26,7 @@ MUTATIONS = {
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
     "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
     "10": (
-        "experiments/one_dimensional_regression.py",
+        "experiments/output_layer.py",
         "- log_determinant + 0.5 * half",
         "+ log_determinant + 0.5 * half",
     ),

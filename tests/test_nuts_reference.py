@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib.errors import UnknownName
-from gpvi_lib.experiments import get_experiment, nuts_reference
-from gpvi_lib.experiments.nuts_reference import POSTERIORS, diagnostics, nuts, posterior, quantities
+from gpvi_lib import checkpoints
+from gpvi_lib.errors import OutOfTime, UnknownName
+from gpvi_lib.experiments import chains, get_experiment
+from gpvi_lib.experiments.chains import diagnostics, nuts
+from gpvi_lib.experiments.nuts_reference import POSTERIORS, posterior, quantities
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.targets import ClassificationPosterior, Gaussian, check_finite
@@ -125,7 +127,7 @@ def test_nuts_leaves_torchs_generator_alone_and_depends_on_its_seed(gaussian, no
 def test_nuts_goes_on_after_the_chains_that_are_done(gaussian, normal, tmp_path, monkeypatch):
     initial, settings = normal(3, 2), SETTINGS | {"warmup": 20, "draws": 10}
     whole, info = nuts(gaussian.log_prob, initial, **settings, seed=3, progress=False)
-    path, chain, calls = tmp_path / "chains.pt", nuts_reference._nuts_chain, []
+    path, chain, calls = tmp_path / "chains.pt", chains._nuts_chain, []
 
     def interrupted(*arguments):
         calls.append(arguments)
@@ -133,7 +135,7 @@ def test_nuts_goes_on_after_the_chains_that_are_done(gaussian, normal, tmp_path,
             raise KeyboardInterrupt
         return chain(*arguments)
 
-    monkeypatch.setattr(nuts_reference, "_nuts_chain", interrupted)
+    monkeypatch.setattr(chains, "_nuts_chain", interrupted)
     with pytest.raises(KeyboardInterrupt):
         nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=path, progress=False)
     resumed, again = nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=path, progress=False)
@@ -141,6 +143,17 @@ def test_nuts_goes_on_after_the_chains_that_are_done(gaussian, normal, tmp_path,
     assert torch.equal(resumed, whole)
     assert again.pop("seconds") > 0
     assert {**again, "seconds": info["seconds"]} == info
+
+
+def test_nuts_stops_at_the_deadline_after_a_chain(gaussian, normal, tmp_path):
+    initial, settings = normal(2, 2), SETTINGS | {"warmup": 20, "draws": 10}
+    with checkpoints.deadline(0.0):
+        for _ in range(len(initial)):
+            with pytest.raises(OutOfTime):
+                nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=tmp_path / "chains.pt", progress=False)
+    resumed, _ = nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=tmp_path / "chains.pt", progress=False)
+    whole, _ = nuts(gaussian.log_prob, initial, **settings, seed=3, progress=False)
+    assert torch.equal(resumed, whole)
 
 
 def test_configurations_hold_all_that_decides_and_shrink():

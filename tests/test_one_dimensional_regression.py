@@ -12,7 +12,9 @@ from torch.testing import assert_close
 from gpvi_lib import RegressionPosterior, wasserstein_1d
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import one_dimensional_regression as experiment
+from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores
 from gpvi_lib.experiments.one_dimensional_regression import GRID, REGIONS, Reference
+from gpvi_lib.experiments.output_layer import HiddenLayerPosterior
 from gpvi_lib.lab import records, runner
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.metrics import regression_log_likelihood
@@ -198,11 +200,11 @@ def test_log_likelihood_is_mixed_as_the_training_data_are():
 def test_the_elbo_of_a_narrow_mean_field_is_its_entropy_plus_the_log_density_at_its_mean(normal):
     target, scale = experiment.posterior(), 1e-6
     sampler = MeanField(0.1 * normal(target.dim), scale)
-    found = experiment.density_scores(sampler, target, 200)
+    found = density_scores(sampler, target, 200)
     entropy = target.dim * (0.5 + 0.5 * math.log(2 * math.pi) + math.log(scale))
     at_mean = float(target.log_prob(sampler.mean.detach()[None]))
     assert found["elbo"] == pytest.approx(at_mean + entropy, abs=4 * 8.7 / 200**0.5)
-    assert experiment.density_scores(Particles(normal(3, target.dim)), target, 200) == {}
+    assert density_scores(Particles(normal(3, target.dim)), target, 200) == {}
 
 
 @torch.no_grad()
@@ -213,13 +215,13 @@ def test_the_elbo_of_a_generator_is_that_of_its_density(rng, folded):
     # With λ = 2 the identity outweighs the first g; with 1e-3 the sign of the determinant is that of a random matrix's.
     scale = torch.full((target.dim,), 1e-3 if folded else 2.0, dtype=torch.float64)
     sampler = Generator(target.dim, 4, (8,), noise_scale=scale, train_noise_scale=True, rng=rng, dtype=torch.float64)
-    found = experiment.density_scores(sampler, target, 50)
-    same = torch.Generator().manual_seed(experiment.EVALUATION_SEED)
+    found = density_scores(sampler, target, 50)
+    same = torch.Generator().manual_seed(EVALUATION_SEED)
     x, log_q = sampler.rsample_with_log_prob(50, same)
     elbo = target.log_prob(x) - log_q
     assert found["elbo"] == pytest.approx(float(elbo.mean()), rel=1e-9)
     assert found["elbo_se"] == pytest.approx(float(elbo.std()) / 50**0.5, rel=1e-9)
-    signs = torch.linalg.det(sampler.linearize(sampler.noise(50, same.manual_seed(experiment.EVALUATION_SEED))).head())
+    signs = torch.linalg.det(sampler.linearize(sampler.noise(50, same.manual_seed(EVALUATION_SEED))).head())
     assert found["negative_share"] == float((signs < 0).double().mean())
     assert (0 < found["negative_share"]) is folded
 
@@ -265,9 +267,13 @@ def test_configurations_hold_all_that_decides():
 def test_every_cut_row_has_a_run_of_full_length_that_differs_in_its_steps_alone():
     one = get_experiment("one-dimensional-regression")
     printed = [m for m in one.methods if m in experiment.PRINTED and "steps" in one.config(m, "paper")]
-    assert {m for m in printed if one.config(m, "paper")["steps"] < 50_000} == set(experiment.FULL.methods)
-    for method in experiment.FULL.methods:
-        long, short = (found.config(method, "paper") for found in (experiment.FULL, one))
+    assert {m for m in printed if one.config(m, "paper")["steps"] < 50_000} == set(
+        get_experiment("one-dimensional-regression-full-length").methods
+    )
+    for method in get_experiment("one-dimensional-regression-full-length").methods:
+        long, short = (
+            found.config(method, "paper") for found in (get_experiment("one-dimensional-regression-full-length"), one)
+        )
         assert {key for key in long if long[key] != short[key]} == {"steps", "history_every"}
         assert long["steps"] == 50_000
 
@@ -275,7 +281,10 @@ def test_every_cut_row_has_a_run_of_full_length_that_differs_in_its_steps_alone(
 @pytest.mark.parametrize("method", experiment.SETTINGS)
 def test_candidates_change_one_thing_and_never_see_the_data_of_the_figure(method):
     row, change = experiment.SETTINGS[method]
-    found, base = experiment.SETTING.config(method, "paper"), experiment.config(row, "paper")
+    found, base = (
+        get_experiment("one-dimensional-regression-settings").config(method, "paper"),
+        experiment.config(row, "paper"),
+    )
     moved = {"data_seed", "reference", "reference_method"}
     assert {key for key in found if found[key] != base.get(key)} <= moved | set(change) and len(change) == 1
     assert found["reference"]["data_seed"] == found["data_seed"] != base["data_seed"]
@@ -288,12 +297,15 @@ def test_our_settings_are_among_the_candidates():
     for row in experiment.BEST:
         ours = {key: value for key, value in experiment.config(row, "paper").items() if key not in moved}
         names = [method for method, (of, _) in experiment.SETTINGS.items() if of == row]
-        assert any(ours.items() <= experiment.SETTING.config(name, "paper").items() for name in names)
+        assert any(
+            ours.items() <= get_experiment("one-dimensional-regression-settings").config(name, "paper").items()
+            for name in names
+        )
 
 
 def test_a_candidate_is_scored_with_the_reference_that_it_names(results):
     context = RunContext(torch.device("cpu"), 0, None, "x", progress=False)
-    ours = experiment.SETTING.config("mf_vi_best_lr_0_01", "smoke")
+    ours = get_experiment("one-dimensional-regression-settings").config("mf_vi_best_lr_0_01", "smoke")
     found = experiment.run(ours, "mf_vi_best_lr_0_01", context).metrics
     other = experiment.run(ours | {"reference_method": "nuts"}, "mf_vi_best_lr_0_01", context).metrics
     assert found["elbo"] == other["elbo"] and found["w1"] != other["w1"]
@@ -344,7 +356,7 @@ def small(normal):
 
 def test_the_output_layer_is_integrated_out(small, normal):
     """``log p(y | hidden)`` is a multivariate normal's; constants cancel in differences."""
-    inner, u = experiment.HiddenLayerPosterior(small), normal(4, 10)
+    inner, u = HiddenLayerPosterior(small), normal(4, 10)
     expected = []
     for row in u * small.prior.scale[:10]:
         h = torch.cat([torch.relu(small.inputs * row[:5] + row[5:]), torch.ones(12, 1)], 1) * small.prior.scale[10:]
@@ -357,7 +369,7 @@ def test_the_output_layer_is_integrated_out(small, normal):
 
 def test_completed_draws_are_exact(small, normal, rng):
     """Joint density = marginal times conditional: with ``v | u`` normal the ratio is a function of u alone."""
-    inner, u = experiment.HiddenLayerPosterior(small), normal(1, 10)
+    inner, u = HiddenLayerPosterior(small), normal(1, 10)
     w = inner.complete(u.expand(20_000, -1), rng)
     outer = w[:, 10:] / small.prior.scale[10:]
     assert torch.equal(w[:, :10], (u * small.prior.scale[:10]).expand(20_000, -1))

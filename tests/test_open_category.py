@@ -101,7 +101,7 @@ def test_the_deviations_name_what_is_not_the_paper_s(method):
 
 
 def test_the_longer_runs_change_nothing_but_their_length():
-    for method in oc.LONGER.methods:
+    for method in get_experiment("open-category-mnist-longer").methods:
         long, short = (oc.image_config("mnist", range(6), length, method, "paper") for length in ("longer", "short"))
         assert {key: long[key] / short[key] for key in long if long[key] != short[key]} == {
             "steps": 4,
@@ -164,7 +164,7 @@ def test_rows_of_gpvi_as_printed_have_the_printed_setting():
 
 def test_settings_are_judged_on_images_and_seeds_that_no_table_sees():
     used = set(oc.seeds("mnist", "paper"))
-    for method in oc.SETTINGS.methods:
+    for method in get_experiment("open-category-settings").methods:
         config = oc.settings_config(method, "paper")
         assert config["dataset"] == "mnist-validation" and config["steps"] == 600
         oc.build_sampler(small(config)["sampler"], 50, 1.0, torch.Generator())
@@ -271,13 +271,16 @@ def test_a_budget_ends_a_sweep_inside_a_run_and_the_next_one_goes_on_from_there(
     monkeypatch.setattr(checkpoints.time, "time", lambda: clock() + (3_600 if len(steps) >= 50 else 0))
     sweep = {"methods": ["svgd", "deep_ensemble"], "seeds": [0], "progress": False}
     with pytest.raises(OutOfTime, match="time is up with 2 of 2 runs to do"):
-        runner.sweep(oc.DIGITS, "quick", budget=1_800, **sweep)
+        runner.sweep(get_experiment("open-category-digits"), "quick", budget=1_800, **sweep)
     assert steps == list(range(50)) and not list((tmp_path / "results").rglob("*.json"))
-    first, _ = runner.sweep(oc.DIGITS, "quick", budget=1_800, **sweep)
+    first, _ = runner.sweep(get_experiment("open-category-digits"), "quick", budget=1_800, **sweep)
     assert steps[50:650] == [*range(50, 600), *range(50)]  # the rest of the first run, then the second from its start
     for name in ("RESULTS", "BUILD"):
         monkeypatch.setenv(f"GPVI_{name}", str(tmp_path / "whole"))
-    assert first.metrics == runner.run_or_load(oc.DIGITS.cell("svgd", 0, "quick"), progress=False).metrics
+    assert (
+        first.metrics
+        == runner.run_or_load(get_experiment("open-category-digits").cell("svgd", 0, "quick"), progress=False).metrics
+    )
 
 
 def step_of(checkpoint: Path) -> int:

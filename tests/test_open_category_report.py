@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from gpvi_lib import metrics
-from gpvi_lib.experiments.open_category import DIGITS
+from gpvi_lib.experiments import get_experiment
 from gpvi_lib.lab import records, runner
 from gpvi_lib.report import open_category as report
 
+DIGITS = get_experiment("open-category-digits")
 TABLE = "gpvi/table3/mnist"
 
 

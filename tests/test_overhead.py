@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpvi_lib.experiments import overhead
+from gpvi_lib.experiments import get_experiment, overhead
 from gpvi_lib.lab import timing
 from gpvi_lib.lab.experiment import RunContext
 
@@ -29,7 +29,7 @@ def test_calls_take_turns_and_slow_ones_are_left_out():
     assert set(timing.interleaved(calls, **arguments, too_slow=None)) == {"a", "b"}
 
 
-@pytest.mark.parametrize("method", overhead.EXPERIMENT.methods)
+@pytest.mark.parametrize("method", get_experiment("overhead").methods)
 def test_the_published_generators_are_timed(method):
     config = overhead.config(method, "paper")
     assert config["sampler"]["hidden"] == {"mnist": [256, 512, 1_024], "cifar10": [400, 600, 1_000]}[config["problem"]]

@@ -301,6 +301,15 @@ def test_stale_configuration():
     assert "python -m gpvi_lib run toy --method svgd --profile paper" in message
 
 
+def test_a_raised_version_of_the_run_makes_records_stale():
+    runner.run_or_load(CELL)
+    assert "version" not in CELL.config() and records.state(CELL) == "valid"
+    raised = replace(TOY, version=1)
+    assert "(changed: version)" in refusal(RecordStale, raised)
+    assert runner.run_or_load(raised.cell("svgd", 0, "paper")).config["version"] == 1
+    assert "(changed: version)" in refusal(RecordStale)  # nor is a later one valid for the older code
+
+
 def test_record_of_another_cell():
     path = runner.run_or_load(TOY.cell("plain", 1, "paper")).path
     path.rename(path.with_name("svgd-seed0.json"))

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from gpvi_lib.experiments import smooth
+from gpvi_lib.experiments import get_experiment, smooth
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import RunContext
 
@@ -36,7 +36,7 @@ def test_a_run_is_that_of_the_row_with_another_activation(method):
 
 
 def test_the_tables_rows_are_best_settings_of_published_methods():
-    experiment = smooth.TABLE_EXPERIMENT
+    experiment = get_experiment("smooth-tables")
     found = {
         (score.item, score.metric, *experiment.row(m, score)) for score in experiment.scores for m in score.methods
     }
@@ -60,27 +60,27 @@ def _ahead(experiment, method, key, more_is_better=False):
 @pytest.mark.parametrize(
     ("experiment", "method", "key", "more_is_better", "found"),
     [
-        (smooth.FIGURE_EXPERIMENT, "figure1_gpvi_exact_density", "elbo", True, (3, 3)),
-        (smooth.FIGURE_EXPERIMENT, "figure8_gpvi_exact_density", "elbo", True, (3, 3)),
-        (smooth.FIGURE_EXPERIMENT, "figure9_gpvi_exact_density", "elbo", True, (3, 3)),
-        (smooth.FIGURE_EXPERIMENT, "figure9_gpvi_exact_density", "total_variation", False, (3, 3)),
-        (smooth.FIGURE_EXPERIMENT, "figure1_ksd", "w1", False, (0, 3)),
-        (smooth.FIGURE_EXPERIMENT, "figure8_ksd", "total_variation", False, (3, 3)),
-        (smooth.FIGURE_EXPERIMENT, "figure9_ksd", "total_variation", False, (2, 3)),
-        (smooth.FIGURE_EXPERIMENT, "digits_gpvi_best", "auroc", True, (3, 3)),
-        (smooth.FIGURE_EXPERIMENT, "digits_gpvi_best", "accuracy_percent", True, (3, 3)),
-        (smooth.FIGURE_EXPERIMENT, "digits_gpvi_exact_density", "auroc", True, (1, 3)),
-        (smooth.TABLE_EXPERIMENT, "table1_2d_amortized_ksd", "sigma_error", False, (9, 10)),
-        (smooth.TABLE_EXPERIMENT, "table1_5d_amortized_ksd", "sigma_error", False, (10, 10)),
-        (smooth.TABLE_EXPERIMENT, "table2_ksd", "sigma_error", False, (8, 10)),
-        (smooth.TABLE_EXPERIMENT, "table2_amortized_ksd", "sigma_error", False, (9, 10)),
-        (smooth.TABLE_EXPERIMENT, "table2_ksd", "mu_error", False, (10, 10)),
-        (smooth.TABLE_EXPERIMENT, "table2_amortized_ksd", "mu_error", False, (10, 10)),
-        (smooth.UCI_EXPERIMENT, "uci_gpvi_exact_density", "energy_log_likelihood", True, (0, 20)),
-        (smooth.UCI_EXPERIMENT, "uci_gpvi_exact_density", "yacht_log_likelihood", True, (0, 20)),
-        (smooth.UCI_EXPERIMENT, "uci_gpvi", "energy_log_likelihood", True, (15, 20)),
-        (smooth.UCI_EXPERIMENT, "uci_gpvi", "boston_log_likelihood", True, (6, 20)),
-        (smooth.UCI_EXPERIMENT, "uci_gpvi", "yacht_log_likelihood", True, (7, 20)),
+        (get_experiment("smooth-figures"), "figure1_gpvi_exact_density", "elbo", True, (3, 3)),
+        (get_experiment("smooth-figures"), "figure8_gpvi_exact_density", "elbo", True, (3, 3)),
+        (get_experiment("smooth-figures"), "figure9_gpvi_exact_density", "elbo", True, (3, 3)),
+        (get_experiment("smooth-figures"), "figure9_gpvi_exact_density", "total_variation", False, (3, 3)),
+        (get_experiment("smooth-figures"), "figure1_ksd", "w1", False, (0, 3)),
+        (get_experiment("smooth-figures"), "figure8_ksd", "total_variation", False, (3, 3)),
+        (get_experiment("smooth-figures"), "figure9_ksd", "total_variation", False, (2, 3)),
+        (get_experiment("smooth-figures"), "digits_gpvi_best", "auroc", True, (3, 3)),
+        (get_experiment("smooth-figures"), "digits_gpvi_best", "accuracy_percent", True, (3, 3)),
+        (get_experiment("smooth-figures"), "digits_gpvi_exact_density", "auroc", True, (1, 3)),
+        (get_experiment("smooth-tables"), "table1_2d_amortized_ksd", "sigma_error", False, (9, 10)),
+        (get_experiment("smooth-tables"), "table1_5d_amortized_ksd", "sigma_error", False, (10, 10)),
+        (get_experiment("smooth-tables"), "table2_ksd", "sigma_error", False, (8, 10)),
+        (get_experiment("smooth-tables"), "table2_amortized_ksd", "sigma_error", False, (9, 10)),
+        (get_experiment("smooth-tables"), "table2_ksd", "mu_error", False, (10, 10)),
+        (get_experiment("smooth-tables"), "table2_amortized_ksd", "mu_error", False, (10, 10)),
+        (get_experiment("smooth-uci"), "uci_gpvi_exact_density", "energy_log_likelihood", True, (0, 20)),
+        (get_experiment("smooth-uci"), "uci_gpvi_exact_density", "yacht_log_likelihood", True, (0, 20)),
+        (get_experiment("smooth-uci"), "uci_gpvi", "energy_log_likelihood", True, (15, 20)),
+        (get_experiment("smooth-uci"), "uci_gpvi", "boston_log_likelihood", True, (6, 20)),
+        (get_experiment("smooth-uci"), "uci_gpvi", "yacht_log_likelihood", True, (7, 20)),
     ],
 )
 def test_what_notebooks_00_10_11_13_14_and_15_say_of_smooth_units(experiment, method, key, more_is_better, found):

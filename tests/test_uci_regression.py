@@ -8,11 +8,12 @@ from torch.distributions import Normal
 from torch.testing import assert_close
 
 from gpvi_lib import NormalMixture, data
+from gpvi_lib.experiments import get_experiment, uci_problem
 from gpvi_lib.experiments import uci_regression as uci
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.report import scoreboard
 
-METHODS = uci.EXPERIMENT.methods
+METHODS = get_experiment("uci-regression").methods
 
 
 def context(seed=0) -> RunContext:
@@ -22,7 +23,7 @@ def context(seed=0) -> RunContext:
 def test_scores_are_those_of_one_normal_distribution(normal):
     """One network: RMSE, log-density, interval and coverage in closed form."""
     mean, y, sigma = normal(1, 50), 2 * normal(50), 1.5
-    found = uci.prediction_scores(NormalMixture(mean, sigma), y)
+    found = uci_problem.prediction_scores(NormalMixture(mean, sigma), y)
     residual = y - mean[0]
     half = 1.6448536269514722 * sigma
     assert found["rmse"] == pytest.approx(float(residual.square().mean().sqrt()))
@@ -34,7 +35,7 @@ def test_scores_are_those_of_one_normal_distribution(normal):
 
 
 def test_predictions_are_in_the_unit_of_the_data():
-    problem = uci.Problem("diabetes", uci.config("svgd", "smoke"), context())
+    problem = uci_problem.Problem("diabetes", uci.config("svgd", "smoke"), context())
     raw = data.diabetes(0)
     w = torch.zeros(1, problem.posterior.dim)  # f = 0 and σ = its median: mean and 0.3 sd of the training targets
     predictive = problem.predictive(w)
@@ -44,7 +45,7 @@ def test_predictions_are_in_the_unit_of_the_data():
 
 
 def test_the_posterior_sees_no_test_datum():
-    problem = uci.Problem("diabetes", uci.config("svgd", "smoke"), context(seed=1))
+    problem = uci_problem.Problem("diabetes", uci.config("svgd", "smoke"), context(seed=1))
     scaled, _, _ = data.diabetes(1).standardised()
     assert torch.equal(problem.posterior.inputs, scaled.inputs.float())
     assert torch.equal(problem.posterior.targets, scaled.targets.float())
@@ -52,7 +53,7 @@ def test_the_posterior_sees_no_test_datum():
 
 
 def test_the_prior_is_that_of_the_fan_in():
-    problem = uci.Problem("diabetes", uci.config("svgd", "smoke"), context())
+    problem = uci_problem.Problem("diabetes", uci.config("svgd", "smoke"), context())
     expected = torch.tensor([1.0, 10**-0.5, 50**-0.5]).repeat_interleave(torch.tensor([1, 550, 51]))
     assert_close(problem.posterior.prior.scale, expected)
 
@@ -89,14 +90,14 @@ def test_every_set_is_in_the_configuration_at_paper():
 
 def test_scores_name_rows_of_the_papers():
     published = {(row.item, row.metric, row.better) for row in scoreboard.published()}
-    scores = {(score.item, score.metric, score.better) for score in uci.EXPERIMENT.scores}
+    scores = {(score.item, score.metric, score.better) for score in get_experiment("uci-regression").scores}
     assert scores <= published
-    assert all(score.profiles == ("paper",) for score in uci.EXPERIMENT.scores)
+    assert all(score.profiles == ("paper",) for score in get_experiment("uci-regression").scores)
 
 
 def test_only_the_published_size_needs_a_download(tmp_path, monkeypatch):
     monkeypatch.setenv("GPVI_DATA", str(tmp_path))
-    needed = uci.EXPERIMENT.data_sets
+    needed = get_experiment("uci-regression").data_sets
     assert (needed("smoke"), needed("quick"), needed("paper")) == ((), (), ("boston", "concrete", "energy", "yacht"))
     assert not any(data.available(name) for name in needed("paper"))
     for path in data._uci_files("yacht"):

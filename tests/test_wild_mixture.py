@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from gpvi_lib.experiments import get_experiment, wild_controls
+from gpvi_lib.experiments import get_experiment, wild_mixture_controls
 from gpvi_lib.experiments import wild_mixture as wild
 from gpvi_lib.lab import runner
 from gpvi_lib.lab.experiment import RunContext
@@ -106,17 +106,17 @@ def test_a_cell_runs_and_can_be_recorded(method):
 
 
 def test_rows_of_the_scoreboard():
-    score = wild.EXPERIMENT.scores[0]
-    assert wild.EXPERIMENT.row("svgd_full", score) == ("svgd_full", "printed")
-    assert wild.EXPERIMENT.row("svgd_truncated", score) == ("svgd_truncated", "best")
-    assert "2,000 steps" in wild.EXPERIMENT.deviations("path", "paper")
-    assert "does not have" in wild.EXPERIMENT.deviations("power_free_ksd_h3", "paper")
+    score = get_experiment("wild-mixture").scores[0]
+    assert get_experiment("wild-mixture").row("svgd_full", score) == ("svgd_full", "printed")
+    assert get_experiment("wild-mixture").row("svgd_truncated", score) == ("svgd_truncated", "best")
+    assert "2,000 steps" in get_experiment("wild-mixture").deviations("path", "paper")
+    assert "does not have" in get_experiment("wild-mixture").deviations("power_free_ksd_h3", "paper")
 
 
-@pytest.mark.parametrize("method", wild_controls.METHODS)
+@pytest.mark.parametrize("method", wild_mixture_controls.METHODS)
 def test_a_control_is_a_row_with_one_thing_changed(method):
-    row, change = wild_controls.CHANGES[method]
-    found, base = json.loads(json.dumps(wild_controls.config(method, "paper"))), plain(row, "paper")
+    row, change = wild_mixture_controls.CHANGES[method]
+    found, base = json.loads(json.dumps(wild_mixture_controls.config(method, "paper"))), plain(row, "paper")
     assert {key for key in base if found[key] != base[key]} == change.keys() and found.keys() == base.keys()
     record = runner.run_or_load(get_experiment("wild-mixture-controls").cell(method, 0, "smoke"), progress=False)
     assert record.metrics["kl"] >= 0 and record.arrays()["steps"].shape == (20,)

@@ -16,14 +16,16 @@ from torch import Tensor
 
 from gpvi_lib.activations import ACTIVATIONS
 from gpvi_lib.directions import SteinCritic
-from gpvi_lib.experiments import bayesian_linear_regression, class_uncertainty, open_category
+from gpvi_lib.experiments import classification, linear_problem, open_category
 from gpvi_lib.experiments.build import build_objective, train
+from gpvi_lib.experiments.evaluation import differing
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.metrics import binned_divergence, relative_error
 from gpvi_lib.samplers import Generator, Sampler
 from gpvi_lib.targets import Gaussian, Target, score
 from gpvi_lib.targets.energy import PlaneGrid
 
+VARIED = {one.name: one for module in (classification, open_category) for one in module.EXPERIMENTS}
 DIGITS = {
     "digits": ("gpvi_exact_density", {}),
     "functional": ("gpvi_best", {}),
@@ -46,6 +48,8 @@ GENERATORS = {"ring": [64, 64], "regression": [16, 16]}
 SAMPLES = {"smoke": 1_000, "quick": 20_000, "paper": 200_000}
 """Draws that measure a generator in the plane or in three dimensions."""
 MEASURE_SEED = 4_321
+THEN = {"seed": 4_321}
+"""What the first records were evaluated with, see :func:`differing`."""
 
 
 class Ring:
@@ -60,7 +64,7 @@ class Ring:
 
 def _of_digits(row: str, change: dict, profile: str) -> dict:
     """The configuration of a row of the digits, with a change of its objective."""
-    chosen = open_category.digits_config(row, profile)
+    chosen = VARIED["open-category-digits"].configuration(row, profile)
     return chosen | {"objective": chosen["objective"] | change}
 
 
@@ -70,13 +74,13 @@ def config(method: str, profile: str) -> dict:
     steps = STEPS[problem][profile]
     if problem == "classes" or problem in DIGITS:
         chosen = (
-            class_uncertainty.config(4, "gpvi_exact_density", profile)
+            VARIED["classification-4"].configuration("gpvi_exact_density", profile)
             if problem == "classes"
             else _of_digits(*DIGITS[problem], profile)
         )
         sampler = chosen["sampler"] | {"activation": activation}
         return chosen | {"problem_of": problem, "sampler": sampler, "steps": steps, "history_every": steps}
-    common = {"problem_of": problem, "activation": activation, "steps": steps}
+    common = {"problem_of": problem, "activation": activation, "steps": steps} | differing(THEN, seed=MEASURE_SEED)
     if problem == "critic":
         return common | {
             "dim": 5,
@@ -128,10 +132,10 @@ def _run_ring(config: dict, method: str, context: RunContext) -> Outcome:
 
 
 def _run_regression(config: dict, method: str, context: RunContext) -> Outcome:
-    target = bayesian_linear_regression.problem({"num_data": 100, "dim": 3}, context.seed, context.device)
+    target = linear_problem.problem({"num_data": 100, "dim": 3}, context.seed, context.device)
     generator, seconds = _trained(target, config, context)
     x = generator.sample(config["draws"], torch.Generator().manual_seed(MEASURE_SEED)).double()
-    found = bayesian_linear_regression.errors(target, x.mean(0).float(), torch.cov(x.mT).float())
+    found = linear_problem.errors(target, x.mean(0).float(), torch.cov(x.mT).float())
     return Outcome(found, {}, seconds)
 
 
@@ -153,8 +157,8 @@ def _run_critic(config: dict, method: str, context: RunContext) -> Outcome:
 
 
 RUNS: dict[str, Callable[[dict, str, RunContext], Outcome]] = {
-    "classes": class_uncertainty.run,
-    **dict.fromkeys(DIGITS, open_category.run),
+    "classes": VARIED["classification-4"].run,
+    **dict.fromkeys(DIGITS, VARIED["open-category-digits"].run),
     "ring": _run_ring,
     "regression": _run_regression,
     "critic": _run_critic,
@@ -173,11 +177,13 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     return Outcome({name: outcome.metrics[name] for name in kept}, {}, outcome.seconds)
 
 
-EXPERIMENT = Experiment(
-    name="activations",
-    title="ReLU and smooth activations where a loss contains their slopes",
-    methods=tuple(METHODS),
-    config=config,
-    seeds=seeds,
-    run=run,
+EXPERIMENTS = (
+    Experiment(
+        name="activations",
+        title="ReLU and smooth activations where a loss contains their slopes",
+        methods=tuple(METHODS),
+        config=config,
+        seeds=seeds,
+        run=run,
+    ),
 )

@@ -1,8 +1,6 @@
 """Table 2: Bayesian linear regression, where the posterior is known exactly.
 
-``y = Xβ + ε`` with ``X ~ N(0, I_3)``, ``β_i ~ U(5, 6)``, ``ε ~ N(0, I)`` and 100 observations (the paper does not
-print their number; early versions of the authors' public test use 100). Every seed draws its own problem and its
-own start.
+The problem is that of :mod:`.linear_problem`. Every seed draws its own problem and its own start.
 """
 
 from __future__ import annotations
@@ -10,65 +8,53 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
+from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, gpvi, parvi, train, with_change
+from gpvi_lib.experiments.chains import run_hmc
+from gpvi_lib.experiments.evaluation import history
+from gpvi_lib.experiments.linear_problem import (
+    BEST_HELPER,
+    CRITIC,
+    GENERATOR,
+    HELPER,
+    PARTICLES,
+    SAMPLES,
+    errors,
+    moments,
+    problem,
+)
 from gpvi_lib.experiments.printed import REGRESSION_STEPS
-from gpvi_lib.hmc import hmc
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
-from gpvi_lib.metrics import relative_error
-from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
-from gpvi_lib.targets import BayesianLinearRegression, NormalPrior
-
-SAMPLES = 100
-GENERATOR: dict = {"kind": "generator", "hidden": [], "noise_scale": None}
-PARTICLES = {"kind": "particles", "num": SAMPLES}
-CRITIC = {"kind": "stein_critic", "hidden": [100], "lr": 1e-3, "l2_weight": 10.0}
-HELPER = {"kind": "helper", "width": 10, "num_layers": 3, "lr": 1e-4}
-
-
-def parvi(direction: dict, amortised: bool) -> dict:
-    objective: dict = {"kind": "parvi", "direction": direction}
-    if amortised:
-        objective["num_samples"] = SAMPLES
-    return {"sampler": GENERATOR if amortised else PARTICLES, "objective": objective}
-
-
-def gpvi(inverse: dict, samples: int = SAMPLES) -> dict:
-    return {"sampler": GENERATOR, "objective": {"kind": "gpvi", "num_samples": samples, "inverse": inverse}}
+from gpvi_lib.samplers import Sampler
+from gpvi_lib.targets import BayesianLinearRegression
 
 
 def _mean_field(prior_scale: float | None) -> dict:
-    return {
-        "sampler": {"kind": "mean_field", "scale": 0.05},
-        "objective": {"kind": "elbo", "num_samples": SAMPLES},
-        "prior_scale": prior_scale,
-    }
+    return elbo({"kind": "mean_field", "scale": 0.05}, SAMPLES) | {"prior_scale": prior_scale}
 
 
 # The paper's settings (Table 7); what they leave open is in the notebook.
 PRINTED = {
-    "svgd": parvi({"kind": "svgd"}, amortised=False),
-    "gfsf": parvi({"kind": "gfsf"}, amortised=False),
-    "ksd": parvi(CRITIC, amortised=False),
-    "amortized_svgd": parvi({"kind": "svgd"}, amortised=True),
-    "amortized_gfsf": parvi({"kind": "gfsf"}, amortised=True),
-    "amortized_ksd": parvi(CRITIC, amortised=True),
+    "svgd": parvi(PARTICLES, {"kind": "svgd"}),
+    "gfsf": parvi(PARTICLES, {"kind": "gfsf"}),
+    "ksd": parvi(PARTICLES, CRITIC),
+    "amortized_svgd": parvi(GENERATOR, {"kind": "svgd"}, SAMPLES),
+    "amortized_gfsf": parvi(GENERATOR, {"kind": "gfsf"}, SAMPLES),
+    "amortized_ksd": parvi(GENERATOR, CRITIC, SAMPLES),
     "mf_vi": _mean_field(prior_scale=1.0),
     "deep_ensemble": {"sampler": PARTICLES, "objective": {"kind": "likelihood"}},
     "hmc": {"step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000, "chains": 4, "thin": 200},
-    "gpvi": gpvi(HELPER),
-    "gpvi_exact_jac": gpvi({"kind": "dense"}),
+    "gpvi": gpvi(GENERATOR, HELPER, SAMPLES),
+    "gpvi_exact_jac": gpvi(GENERATOR, {"kind": "dense"}, SAMPLES),
 }
 # Ours: the learning rate decays, so that the noise of minibatches of 10 does not stay in the answer.
 DECAY = {"steps": 15_000, "lr": 3e-3, "final_lr": 1e-5}
 FASTER = DECAY | {"lr": 1e-2}
-# Wider and faster, on 50 x 50 pairs a step.
-BEST_HELPER = HELPER | {"width": 32, "lr": 1e-3}
 BEST = {
-    "gpvi_best": gpvi(BEST_HELPER, samples=50) | DECAY,
-    "gpvi_exact_jac_best": gpvi({"kind": "block"}) | DECAY,
-    "gpvi_exact_density": {"sampler": GENERATOR, "objective": {"kind": "elbo", "num_samples": SAMPLES}} | DECAY,
-    "amortized_svgd_best": parvi({"kind": "svgd"}, amortised=True) | DECAY,
-    "svgd_best": parvi({"kind": "svgd"}, amortised=False) | FASTER,
+    "gpvi_best": gpvi(GENERATOR, BEST_HELPER, 50) | DECAY,
+    "gpvi_exact_jac_best": gpvi(GENERATOR, {"kind": "block"}, SAMPLES) | DECAY,
+    "gpvi_exact_density": elbo(GENERATOR, SAMPLES) | DECAY,
+    "amortized_svgd_best": parvi(GENERATOR, {"kind": "svgd"}, SAMPLES) | DECAY,
+    "svgd_best": parvi(PARTICLES, {"kind": "svgd"}) | FASTER,
     "mf_vi_best": _mean_field(prior_scale=None) | FASTER,
     "hmc_best": {"step_size": 0.04, "num_leapfrog": 4, "num_steps": 25_000, "burn_in": 5_000, "chains": 4, "thin": 1},
 }
@@ -136,58 +122,17 @@ def seeds(profile: str) -> tuple[int, ...]:
     return tuple(range({"smoke": 1, "quick": 3, "paper": 10}[profile]))
 
 
-def problem(config: dict, seed: int, device: torch.device) -> BayesianLinearRegression:
-    """The problem of one seed; ``config["prior_scale"]`` adds a prior N(0, scale^2)."""
-    rng = torch.Generator().manual_seed(1_000 + seed)
-    prior_scale = config.get("prior_scale")
-    inputs = torch.randn(config["num_data"], config["dim"], generator=rng)
-    beta = torch.rand(config["dim"], generator=rng) + 5
-    targets = inputs @ beta + torch.randn(config["num_data"], generator=rng)
-    prior = None if prior_scale is None else NormalPrior(prior_scale)
-    return BayesianLinearRegression(inputs.to(device), targets.to(device), prior)
-
-
-@torch.no_grad()
-def moments(sampler: Sampler) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of a sampler: in closed form for generators and mean field, else of the particles."""
-    if isinstance(sampler, Generator):
-        origin = torch.zeros(1, sampler.dim, device=sampler.output.weight.device)
-        jacobian = sampler.linearize(origin).dense()[0]
-        return sampler(origin)[0], jacobian @ jacobian.mT
-    if isinstance(sampler, MeanField):
-        return sampler.mean.detach(), torch.diag(sampler.scale.square())
-    assert isinstance(sampler, Particles), f"the moments of a {type(sampler).__name__} are not known"
-    return sampler.x.mean(0), torch.cov(sampler.x.mT)
-
-
-def errors(target: BayesianLinearRegression, mean: Tensor, covariance: Tensor) -> dict[str, float]:
-    """Relative errors ``||μ̂ - μ|| / ||μ||`` and ``||Σ̂ - Σ||_F / ||Σ||_F`` against the exact posterior."""
-    return {
-        "mu_error": relative_error(mean, target.mean),
-        "sigma_error": relative_error(covariance, target.covariance),
-    }
-
-
-def _outcome(target, mean, covariance, history: dict[str, list[float]], seconds: float | None) -> Outcome:
-    arrays = {"mean": mean, "covariance": covariance, "true_mean": target.mean, "true_covariance": target.covariance}
-    arrays |= {f"history_{key}": torch.tensor(values) for key, values in history.items()}
+def _outcome(target, mean, covariance, curves: dict[str, Tensor], seconds: float | None) -> Outcome:
+    moments = {"mean": mean, "covariance": covariance}
+    arrays = moments | {"true_mean": target.mean, "true_covariance": target.covariance} | curves
     return Outcome(errors(target, mean, covariance), {k: v.cpu().contiguous() for k, v in arrays.items()}, seconds)
 
 
 def _run_hmc(config: dict, target: BayesianLinearRegression, rng: torch.Generator, context: RunContext) -> Outcome:
     initial = torch.randn(config["chains"], config["dim"], generator=rng, device=rng.device)
-    settings = {key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in", "thin")}
-    result = hmc(
-        target.log_prob,
-        initial,
-        **settings,
-        rng=rng,
-        checkpoint=context.checkpoint,
-        label=context.label,
-        progress=context.progress,
-    )
+    result = run_hmc(config, target.log_prob, initial, context, rng)
     draws = result.samples.flatten(0, 1)
-    outcome = _outcome(target, draws.mean(0), torch.cov(draws.mT), {}, None)
+    outcome = _outcome(target, draws.mean(0), torch.cov(draws.mT), {}, result.seconds)
     outcome.metrics["acceptance"] = float(result.acceptance.mean())
     outcome.metrics["draws"] = float(len(draws))
     return outcome
@@ -205,8 +150,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         return errors(target, *moments(sampler))
 
     result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
-    history = {key: [row[key] for row in result.history] for key in ("step", "mu_error", "sigma_error")}
-    return _outcome(target, *moments(sampler), history, result.seconds)
+    curves = history(result.history, ("step", "mu_error", "sigma_error"))
+    return _outcome(target, *moments(sampler), curves, result.seconds)
 
 
 def deviations(method: str, profile: str) -> str:
@@ -227,26 +172,27 @@ def deviations(method: str, profile: str) -> str:
     }.get(method, "")
 
 
-EXPERIMENT = Experiment(
-    name="bayesian-linear-regression",
-    title="Table 2: Bayesian linear regression (d = 3, 100 observations)",
-    methods=tuple(SPECS),
-    config=config,
-    seeds=seeds,
-    run=run,
-    scores=(
-        Score(item="gpvi/table2", metric="mu_error", better="lower", key="mu_error"),
-        Score(item="gpvi/table2", metric="sigma_error", better="lower", key="sigma_error"),
+EXPERIMENTS = (
+    Experiment(
+        name="bayesian-linear-regression",
+        title="Table 2: Bayesian linear regression (d = 3, 100 observations)",
+        methods=tuple(SPECS),
+        config=config,
+        seeds=seeds,
+        run=run,
+        scores=(
+            Score(item="gpvi/table2", metric="mu_error", better="lower", key="mu_error"),
+            Score(item="gpvi/table2", metric="sigma_error", better="lower", key="sigma_error"),
+        ),
+        deviations=deviations,
+        rows={method: (method.removesuffix("_best"), "best") for method in BEST},
     ),
-    deviations=deviations,
-    rows={method: (method.removesuffix("_best"), "best") for method in BEST},
+    Experiment(
+        name="bayesian-linear-regression-settings",
+        title="Candidates for our settings of Table 2, on three other problems",
+        methods=tuple(SETTINGS),
+        config=settings_config,
+        seeds=settings_seeds,
+        run=run,
+    ),
 )
-SETTING = Experiment(
-    name="bayesian-linear-regression-settings",
-    title="Candidates for our settings of Table 2, on three other problems",
-    methods=tuple(SETTINGS),
-    config=settings_config,
-    seeds=settings_seeds,
-    run=run,
-)
-EXPERIMENTS = (EXPERIMENT, SETTING)

@@ -97,6 +97,23 @@ def _with_kernel(spec: dict) -> dict:
     return {"kernel": RBF(spec.pop("bandwidth"))} | spec if "bandwidth" in spec else spec
 
 
+def parvi(sampler: dict, direction: dict, num_samples: int | None = None) -> dict:
+    """The specifications of a ParVI: of its sampler, and of its objective, with samples a step of an amortised one."""
+    samples = {} if num_samples is None else {"num_samples": num_samples}
+    return {"sampler": sampler, "objective": {"kind": "parvi", "direction": direction} | samples}
+
+
+def gpvi(sampler: dict, inverse: dict, num_samples: int, **options) -> dict:
+    """Those of GPVI by the functional gradient, with a specification of its inverse Jacobian."""
+    objective = {"kind": "gpvi", "num_samples": num_samples, "inverse": inverse}
+    return {"sampler": sampler, "objective": objective | options}
+
+
+def elbo(sampler: dict, num_samples: int) -> dict:
+    """Those of a sampler that is trained on its exact density."""
+    return {"sampler": sampler, "objective": {"kind": "elbo", "num_samples": num_samples}}
+
+
 def with_change(config: dict, change: dict) -> dict:
     """A configuration with some of its values changed, those inside ``sampler`` or ``objective`` too."""
     parts = {key: config[key] | value if isinstance(value, dict) else value for key, value in change.items()}

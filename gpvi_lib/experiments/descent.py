@@ -12,8 +12,8 @@ weights:
 ``amortized_svgd``              the SVGD direction of one batch on itself, as published
 ==============================  ==============================================================================
 
-:data:`FROM_OPTIMUM` asks the question where it is sharpest: the generator is first trained to the minimum of the
-divergence by its exact density, then handed to each method. A direction of descent leaves it there.
+The experiment ``descent-from-optimum`` asks the question where it is sharpest: the generator is first trained to the
+minimum of the divergence by its exact density, then handed to each method. A direction of descent leaves it there.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ OPTIMA = {
     "gaussian_10": {"dim": 10, "noise_dim": 10, "hidden": [40], "noise_scale": 0.5},
     "wide": {"dim": 20, "noise_dim": 5, "hidden": [32, 32], "noise_scale": 0.5},
 }
-"""The cases of :data:`FROM_OPTIMUM`, by target; only in the last the generator cannot represent the target."""
+"""The cases of ``descent-from-optimum``, by target; only in the last the generator cannot represent the target."""
 
 CONTINUATIONS = {
     "gpvi": 100,
@@ -428,13 +428,14 @@ def _continue(
     return rows
 
 
-FROM_OPTIMUM = Experiment(
-    name="descent-from-optimum",
-    title="Section 3.5: does a method stay at the minimum of the divergence?",
-    methods=tuple(OPTIMA),
-    config=optimum_config,
-    seeds=optimum_seeds,
-    run=run_from_optimum,
+EXPERIMENTS = (
+    *ALONG_TRAINING,
+    Experiment(
+        name="descent-from-optimum",
+        title="Section 3.5: does a method stay at the minimum of the divergence?",
+        methods=tuple(OPTIMA),
+        config=optimum_config,
+        seeds=optimum_seeds,
+        run=run_from_optimum,
+    ),
 )
-
-EXPERIMENTS = (*ALONG_TRAINING, FROM_OPTIMUM)

@@ -20,15 +20,24 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
-from gpvi_lib.experiments.function_models import REPULSION_OFF, function_scores, layer_scales, mean_distance
-from gpvi_lib.experiments.nuts_reference import diagnostics
+from gpvi_lib.experiments.chains import diagnostics, run_hmc
+from gpvi_lib.experiments.evaluation import (
+    EVALUATION_SEED,
+    Functions,
+    differing,
+    evenly,
+    fixed_draws,
+    function_scores,
+    history,
+)
+from gpvi_lib.experiments.function_models import REPULSION_OFF, layer_scales, mean_distance
 from gpvi_lib.function_priors import ArcCosine, weight_scale
-from gpvi_lib.hmc import AcceptanceWarning, hmc
+from gpvi_lib.hmc import AcceptanceWarning
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
 from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.networks import FlatMLP
 from gpvi_lib.paths import results_root
-from gpvi_lib.samplers import Particles, Sampler, standard_normal
+from gpvi_lib.samplers import Sampler, standard_normal
 from gpvi_lib.targets import NormalLikelihood, NormalPrior, Posterior
 
 LEFT, RIGHT = (12, 0.0, 0.6), (8, 0.8, 1.0)
@@ -38,7 +47,14 @@ INPUT_NOISE, NOISE = 0.03, 0.2
 NEAR, FAR = 0.5, 1.0
 """How far beyond the data these regions reach, in standard deviations of the inputs."""
 GRID_POINTS = 161
-EVALUATION_SEED = 54_321
+
+
+THEN = {"seed": 54_321, "grid_points": 161, "near": 0.5, "far": 1.0}
+"""What the first records were evaluated with, see :func:`differing`."""
+
+
+def _evaluation() -> dict:
+    return differing(THEN, seed=EVALUATION_SEED, grid_points=GRID_POINTS, near=NEAR, far=FAR)
 
 
 def data(data_seed: int = 0) -> tuple[Float[Tensor, "20 1"], Float[Tensor, " 20"]]:
@@ -95,7 +111,11 @@ CHAINS: dict[str, dict] = {
 
 def reference_config(method: str, profile: str) -> dict:
     """Everything but the seed."""
-    return {"width": int(method.removeprefix("hmc_")), "step_size": 0.018, "noise": NOISE} | CHAINS[profile]
+    return (
+        {"width": int(method.removeprefix("hmc_")), "step_size": 0.018, "noise": NOISE}
+        | CHAINS[profile]
+        | _evaluation()
+    )
 
 
 def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
@@ -106,21 +126,13 @@ def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
     start = standard_normal((config["chains"], target.dim), rng, scale)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AcceptanceWarning)  # the record says the rate
-        result = hmc(
-            lambda u: target.log_prob(scale * u),
-            start,
-            **{key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in")},
-            adapt=config["burn_in"] > 0,
-            rng=rng,
-            checkpoint=context.checkpoint,
-            label=context.label,
-            progress=context.progress,
-        )
+        adapt = config["burn_in"] > 0
+        result = run_hmc(config, lambda u: target.log_prob(scale * u), start, context, rng, adapt=adapt)
     draws = scale * result.samples
     f = functions(target, draws.flatten(0, 1)).unflatten(0, draws.shape[:2]).cpu()  # (draws, chains, g)
     found = diagnostics(f.transpose(0, 1))
     flat = f.flatten(0, 1)
-    kept = flat[torch.linspace(0, len(flat) - 1, min(config["kept"], len(flat))).round().long()]
+    kept = evenly(flat, config["kept"])
     metrics = {
         "acceptance": float(result.acceptance.mean()),
         "step_size": result.step_size,
@@ -128,7 +140,7 @@ def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
         "ess_min": float(found["ess"].nan_to_num(nan=0.0).min()),
     }
     spread = {f"sd_{name}": float(flat.std(0)[at].mean()) for name, at in regions().items()}
-    return Outcome(metrics | spread, {"functions": kept.float()})
+    return Outcome(metrics | spread, {"functions": kept.float()}, result.seconds)
 
 
 def read_reference(method: str, profile: str) -> Float[Tensor, "m g"]:
@@ -207,8 +219,8 @@ def config(method: str, profile: str) -> dict:
     """Everything but the seed; the reference's configuration too, for scores depend on it."""
     size, spec = SIZES[profile], dict((SPECS | CONTROLS)[method])
     width = spec.pop("width", WIDTH)
-    reference = {"method": f"hmc_{width}", "profile": profile} | reference_config(f"hmc_{width}", profile)
-    shared = {"width": width, "noise": NOISE, "samples": size["samples"], "reference": reference}
+    reference = {"method": f"hmc_{width}", "profile": profile} | REFERENCE.configuration(f"hmc_{width}", profile)
+    shared = {"width": width, "noise": NOISE, "samples": size["samples"], "reference": reference} | _evaluation()
     if method == "exact_gp":
         return shared | {"floor": CLOSED["floor"]}
     amortized = spec["sampler"]["kind"] == "generator"
@@ -245,6 +257,12 @@ def _exact_functions(target: Posterior, floor: float, number: int) -> Float[Tens
     return mean + (noise * eigenvalues.clamp_min(0).sqrt()) @ vectors.mT
 
 
+def scores(f: Float[Tensor, "n g"], reference: Functions) -> dict[str, float]:
+    """``sd``, ``sd_ratio``, ``w1`` and ``rmse_mean`` of :func:`function_scores` in each region."""
+    found = function_scores(f, reference, regions())
+    return {name: value for name, value in found.items() if not name.startswith("rmse_sd")}
+
+
 def _with_box(objective: dict) -> dict:
     """The specification with the grid's ends as the box of uniform points."""
     if (objective.get("points") or {}).get("kind") != "uniform":
@@ -255,35 +273,30 @@ def _with_box(objective: dict) -> dict:
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """Train, and compare the functions with the reference; ``exact_gp`` trains nothing."""
-    reference = read_reference(config["reference"]["method"], config["reference"]["profile"])
+    reference = Functions.of(read_reference(config["reference"]["method"], config["reference"]["profile"]))
     target = posterior(config["width"], device=context.device)
     if method == "exact_gp":
         f = _exact_functions(posterior(config["width"]), config["floor"], config["samples"])
-        return Outcome(function_scores(f, reference, regions()), {"functions": f[:200].float()})
+        return Outcome(scores(f, reference), {"functions": f[:200].float()})
     rng = torch.Generator(context.device).manual_seed(context.seed)
     start = layer_scales(target.network, config["start"], torch.float64).to(context.device)
     generator = config["sampler"]["kind"] == "generator"
     sampler = build_sampler(config["sampler"], target.dim, target.prior.scale if generator else start, rng)
 
-    def draw(sampler: Sampler) -> Tensor:
-        number = None if isinstance(sampler, Particles) else config["samples"]
-        return sampler.sample(number, torch.Generator(context.device).manual_seed(EVALUATION_SEED))
-
     def measure(step: int, sampler: Sampler) -> dict[str, float]:
-        w = draw(sampler)
-        found = function_scores(functions(target, w), reference, regions())
+        w = fixed_draws(sampler, config["samples"])
+        found = scores(functions(target, w), reference)
         chosen = {f"{key}_{name}": found[f"{key}_{name}"] for name in regions() for key in ("w1", "sd_ratio")}
         return chosen | {"weight_distance": mean_distance(w)}
 
     result = train(sampler, target, build_objective(_with_box(config["objective"])), config, context, rng, measure)
-    w = draw(sampler)
+    w = fixed_draws(sampler, config["samples"])
     f = functions(target, w)
-    history = {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in result.history[0]}
-    metrics = function_scores(f, reference, regions()) | {
+    metrics = scores(f, reference) | {
         "weight_distance": mean_distance(w),
         "weight_distance_start": result.history[0]["weight_distance"],
     }
-    return Outcome(metrics, history | {"functions": f[:200].cpu().float()}, result.seconds)
+    return Outcome(metrics, history(result.history) | {"functions": f[:200].cpu().float()}, result.seconds)
 
 
 def deviations(method: str, profile: str) -> str:
@@ -297,23 +310,25 @@ def deviations(method: str, profile: str) -> str:
 SCORES = tuple(
     Score(f"fpovi/figure1/{region}", "w1", "lower", f"w1_{region}") for region in ("data", "gap", "near", "far")
 )
-TOY = Experiment(
-    name="fpovi-toy",
-    title="Figures 1 and 4 of function-space POVI: particles of weights and of functions against HMC",
-    methods=tuple(SPECS),
-    config=config,
-    seeds=seeds,
-    run=run,
-    scores=SCORES,
-    deviations=deviations,
-    rows={"f_svgd_best": ("f_svgd", "best")},
+EXPERIMENTS = (
+    REFERENCE,
+    Experiment(
+        name="fpovi-toy",
+        title="Figures 1 and 4 of function-space POVI: particles of weights and of functions against HMC",
+        methods=tuple(SPECS),
+        config=config,
+        seeds=seeds,
+        run=run,
+        scores=SCORES,
+        deviations=deviations,
+        rows={"f_svgd_best": ("f_svgd", "best")},
+    ),
+    Experiment(
+        name="fpovi-toy-controls",
+        title="Figure 5 of function-space POVI, its method taken apart, and the exact Gaussian-process posterior",
+        methods=tuple(CONTROLS),
+        config=config,
+        seeds=seeds,
+        run=run,
+    ),
 )
-CONTROL = Experiment(
-    name="fpovi-toy-controls",
-    title="Figure 5 of function-space POVI, its method taken apart, and the exact Gaussian-process posterior",
-    methods=tuple(CONTROLS),
-    config=config,
-    seeds=seeds,
-    run=run,
-)
-EXPERIMENTS = (REFERENCE, TOY, CONTROL)

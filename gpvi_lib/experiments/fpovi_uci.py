@@ -19,17 +19,16 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from gpvi_lib.data import FEWER_SPLITS, UCI_SPLITS, RegressionData, regression
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.evaluation import history
 from gpvi_lib.experiments.function_models import layer_scales
-from gpvi_lib.experiments.uci_regression import prediction_scores
+from gpvi_lib.experiments.uci_problem import Split, prediction_scores
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.samplers import Particles, Sampler
-from gpvi_lib.targets import LearnedNoise, NormalLikelihood, NormalMixture, NormalPrior, Posterior
+from gpvi_lib.targets import LearnedNoise, NormalLikelihood, NormalPrior, Posterior
 
 ROWS = {
     "boston": 506, "concrete": 1_030, "energy": 768, "kin8nm": 8_192, "naval": 11_934, "power": 9_568,
@@ -105,28 +104,20 @@ def data_sets(name: str, profile: str) -> tuple[str, ...]:
     return (name,) if profile == "paper" else ()
 
 
-class Problem:
-    """One split of one set: the posterior, and how predictions are scored in the unit of the data."""
+class Problem(Split):
+    """One split of one set with the paper's network, or with ours."""
 
     def __init__(self, data: RegressionData, config: dict, device: torch.device) -> None:
-        scaled, self.shift, self.factor = data.standardised()
+        scaled, _, _ = data.standardised()
         columns = data.inputs.shape[1]
         divisor = columns**0.5 if config["divide_inputs"] else 1.0
-        inputs, targets, self.inputs = (
+        inputs, targets, test_inputs = (
             part.to(device, torch.float32)
             for part in (scaled.inputs / divisor, scaled.targets, scaled.test_inputs / divisor)
         )
         network = FlatModule(LearnedNoise(mlp([columns, *config["hidden"], 1]), config["noise_median"]))
         prior = NormalPrior(layer_scales(network, config["scale"], torch.float32).to(device))
-        self.posterior = Posterior(network, NormalLikelihood(), inputs, targets, prior)
-        self.targets = data.test_targets
-
-    def predictive(self, w: Float[Tensor, "n d"]) -> NormalMixture:
-        """Of the test targets, in their own unit, in float64."""
-        found = self.posterior.predictive(w, self.inputs)
-        assert isinstance(found, NormalMixture)
-        means, scales = (part.mT.double().cpu() for part in (found.parts.loc, found.parts.scale))
-        return NormalMixture(means, scales).rescaled(self.shift, self.factor)
+        super().__init__(Posterior(network, NormalLikelihood(), inputs, targets, prior), test_inputs, data)
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:
@@ -145,9 +136,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     settings = config | {"batch_size": min(config["batch_size"], target.num_data)}
     result = train(sampler, target, build_objective(config["objective"]), settings, context, rng, measure)
     predictive = problem.predictive(sampler.sample(None, rng))
-    history = {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in result.history[0]}
     metrics = prediction_scores(predictive, problem.targets)
-    return Outcome(metrics, history | {"pit": predictive.cdf(problem.targets).float()}, result.seconds)
+    return Outcome(metrics, history(result.history) | {"pit": predictive.cdf(problem.targets).float()}, result.seconds)
 
 
 def deviations(name: str, shape: str, method: str, profile: str) -> str:

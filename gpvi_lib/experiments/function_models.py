@@ -1,14 +1,13 @@
-"""What the experiments in function space share: the scales of the paper's code, and scores of functions on the line."""
+"""What the experiments in function space share: the scales of the paper's code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from gpvi_lib.metrics import wasserstein_1d
 from gpvi_lib.networks import FlatModule
 
 LayerScale = Callable[[int, int], tuple[float, float]]
@@ -35,27 +34,6 @@ def layer_scales(network: FlatModule, rule: str, dtype: torch.dtype, other: floa
             weights, biases = SCALES[rule](fan_in, fan_out)
             part.fill_(biases if kind == "bias" else weights)
     return scale
-
-
-def function_scores(
-    f: Float[Tensor, "n g"], draws: Float[Tensor, "m g"], regions: dict[str, Bool[Tensor, " g"]]
-) -> dict[str, float]:
-    """How far ``n`` functions are from draws of a reference, in each region of a grid.
-
-    ``sd`` is the mean standard deviation of ``f(x)``, ``sd_ratio`` that over the reference's, ``w1`` the mean over x of
-    the Wasserstein distance between the distributions of ``f(x)``, and ``rmse_mean`` compares the means; in the unit of
-    y.
-    """
-    f, draws = f.double().cpu(), draws.double()
-    sd, reference, distance = f.std(0), draws.std(0), wasserstein_1d(f, draws)
-    error = (f.mean(0) - draws.mean(0)).square()
-    found: dict[str, float] = {}
-    for name, at in regions.items():
-        found[f"sd_{name}"] = float(sd[at].mean())
-        found[f"sd_ratio_{name}"] = float(sd[at].mean() / reference[at].mean())
-        found[f"w1_{name}"] = float(distance[at].mean())
-        found[f"rmse_mean_{name}"] = float(error[at].mean().sqrt())
-    return found
 
 
 def mean_distance(x: Float[Tensor, "n d"]) -> float:

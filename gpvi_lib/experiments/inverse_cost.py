@@ -182,11 +182,13 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     return Outcome({f"largest_{key}": value for key, value in rows[-1].items()}, arrays)
 
 
-EXPERIMENT = Experiment(
-    name="inverse-cost",
-    title="Time and memory of a step with each back end for the inverse Jacobian",
-    methods=METHODS,
-    config=config,
-    seeds=one_seed,
-    run=run,
+EXPERIMENTS = (
+    Experiment(
+        name="inverse-cost",
+        title="Time and memory of a step with each back end for the inverse Jacobian",
+        methods=METHODS,
+        config=config,
+        seeds=one_seed,
+        run=run,
+    ),
 )

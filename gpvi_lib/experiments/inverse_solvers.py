@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from gpvi_lib.errors import DivergedError
-from gpvi_lib.experiments import bayesian_linear_regression as regression
+from gpvi_lib.experiments import bayesian_linear_regression, linear_problem
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.evaluation import history
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.objectives import GPVI
@@ -22,9 +23,9 @@ from gpvi_lib.samplers import Generator
 ONE_STEP = {"kind": "bicgstab", "max_iterations": 1}
 SOLVERS = {
     "exact": {"kind": "block"},
-    "helper_1": regression.HELPER | {"updates": 1},
-    "helper_2": regression.HELPER | {"updates": 2},
-    "helper_5": regression.HELPER | {"updates": 5},
+    "helper_1": linear_problem.HELPER | {"updates": 1},
+    "helper_2": linear_problem.HELPER | {"updates": 2},
+    "helper_5": linear_problem.HELPER | {"updates": 5},
     "bicgstab_warm": ONE_STEP | {"warm_start": True},
     "bicgstab_cold": ONE_STEP,
     "bicgstab_converged": {"kind": "bicgstab", "max_iterations": 12, "tol": 1e-4},
@@ -48,7 +49,7 @@ LABELS = {
 }
 """Method -> its name for a reader; the paper compares ``helper_1`` and ``bicgstab_warm``."""
 STEPS = {"smoke": 20, "quick": 600, "paper": 12_000}
-SAMPLES = {"smoke": 10, "quick": 50, "paper": regression.SAMPLES}
+SAMPLES = {"smoke": 10, "quick": 50, "paper": linear_problem.SAMPLES}
 
 
 @dataclass
@@ -107,8 +108,10 @@ def config(method: str, profile: str) -> dict:
     objective = {"kind": "gpvi", "num_samples": SAMPLES[profile], "inverse": SOLVERS[method]}
     changes = {"steps": steps, "history_every": max(1, steps // 100), "objective": objective}
     if method.endswith("lambda_1"):
-        changes["sampler"] = regression.GENERATOR | {"noise_scale": 1.0}
-    return regression.config("gpvi", profile) | changes | {"fixed_noise": method.endswith("fixed_noise")}
+        changes["sampler"] = linear_problem.GENERATOR | {"noise_scale": 1.0}
+    return (
+        bayesian_linear_regression.config("gpvi", profile) | changes | {"fixed_noise": method.endswith("fixed_noise")}
+    )
 
 
 def seeds(profile: str) -> tuple[int, ...]:
@@ -137,14 +140,14 @@ def field_of_values(sampler: Generator) -> dict[str, float]:
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """Train with one solver. A divergence is a result here: the step at which it came, and no errors."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
-    target = regression.problem(config, context.seed, context.device)
+    target = linear_problem.problem(config, context.seed, context.device)
     sampler = build_sampler(config["sampler"], config["dim"], 1.0, rng)
     gpvi = objective(config, context.seed)
     watched = gpvi.inverse
     assert isinstance(sampler, Generator) and isinstance(watched, Watched)
 
     def measure(step: int, sampler: Generator) -> dict[str, float]:
-        return watched.keep(regression.errors(target, *regression.moments(sampler)) | field_of_values(sampler))
+        return watched.keep(linear_problem.errors(target, *linear_problem.moments(sampler)) | field_of_values(sampler))
 
     seconds = None
     try:
@@ -154,15 +157,16 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     except DivergedError:
         metrics = {}
     metrics |= {"diverged": float(seconds is None), "last_step": float(watched.calls)}
-    rows = watched.history
-    return Outcome(metrics, {f"history_{key}": torch.tensor([row[key] for row in rows]) for key in rows[0]}, seconds)
+    return Outcome(metrics, history(watched.history), seconds)
 
 
-EXPERIMENT = Experiment(
-    name="inverse-solvers",
-    title="Figure 3: solvers of the inverse Jacobian in Bayesian linear regression",
-    methods=tuple(SOLVERS),
-    config=config,
-    seeds=seeds,
-    run=run,
+EXPERIMENTS = (
+    Experiment(
+        name="inverse-solvers",
+        title="Figure 3: solvers of the inverse Jacobian in Bayesian linear regression",
+        methods=tuple(SOLVERS),
+        config=config,
+        seeds=seeds,
+        run=run,
+    ),
 )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gpvi_lib.data import ImageData, load, unseen
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.evaluation import differing, fixed_draws
 from gpvi_lib.lab.experiment import Outcome, RunContext
 from gpvi_lib.laplace import last_layer_laplace
 from gpvi_lib.metrics import accuracy, auroc, expected_calibration_error, log_likelihood
@@ -23,6 +24,8 @@ from gpvi_lib.targets import CategoricalLikelihood, NormalPrior, Posterior
 from gpvi_lib.wide_resnet import wide_resnet
 
 EVALUATION_SEED = 12_345
+THEN = {"seed": 12_345}
+"""What the first records were evaluated with, see :func:`differing`."""
 AT_ONCE = 2_000
 """Images in one batched call, which bounds the memory of an evaluation."""
 QUANTILES = torch.linspace(0, 1, 101, dtype=torch.float64)
@@ -32,6 +35,11 @@ NETWORKS = {
     "wide_resnet": lambda: wide_resnet(16, 4),
     "small_resnet": lambda: wide_resnet(10, 1, groups=4),
 }
+
+
+def evaluated() -> dict:
+    """The constants of the evaluation that have changed, for a configuration."""
+    return differing(THEN, seed=EVALUATION_SEED)
 
 
 @dataclass(frozen=True)
@@ -142,8 +150,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     data = images(config, context.device)
     target = posterior(config, data)
     sampler, curves, seconds = trained(config, target, context)
-    fresh = torch.Generator(context.device).manual_seed(EVALUATION_SEED)
-    weights = sampler.sample(None if isinstance(sampler, Particles) else config["samples"], fresh)
+    weights = fixed_draws(sampler, config["samples"], EVALUATION_SEED)
     known = probabilities(target.network, weights, data.test_inputs)
     others = {name: probabilities(target.network, weights, x) for name, x in data.unseen.items()}
     metrics = {

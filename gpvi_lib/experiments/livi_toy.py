@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gpvi_lib.entropy import elbo_bracket
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores, fixed_draws, generator_of, history
 from gpvi_lib.experiments.livi_problem import (
     FRESH,
     HIDDEN,
@@ -26,17 +27,17 @@ from gpvi_lib.experiments.livi_problem import (
     OUTER,
     WEIGHTS,
     data,
+    evaluated,
     fresh_log_likelihood,
     function_scores,
     functions,
     posterior,
-    read_reference,
-    reference_config,
 )
+from gpvi_lib.experiments.livi_toy_reference import REFERENCE, read_reference
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.latent import LatentSampler, PointEstimate
 from gpvi_lib.networks import FlatModule, mlp
-from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
+from gpvi_lib.samplers import Generator, Particles, Sampler
 from gpvi_lib.targets import (
     FlatFirst,
     LearnedNoise,
@@ -49,7 +50,6 @@ from gpvi_lib.targets import (
 STEPS = 5_000
 RELEASED_PRIOR = math.sqrt(10)
 """Its prior weight 0.1 as a standard deviation."""
-EVALUATION_SEED = 54_321
 FIRST_NOISE = 0.1
 """Where type-II noise starts: log-variance log 0.01 in the released script."""
 
@@ -132,7 +132,9 @@ def config(method: str, profile: str) -> dict:
         chosen |= {"from_mode": size["steps"]} if "from_mode" in chosen else {}
     shared = {"noise": NOISE, "draws": size["draws"], "bracket": size["bracket"], "reference_profile": profile}
     every = max(1, chosen["steps"] // size["evaluations"])
-    return shared | chosen | {"history_every": every, "reference": reference_config("hmc", profile)}
+    return (
+        shared | chosen | {"history_every": every, "reference": REFERENCE.configuration("hmc", profile)} | evaluated()
+    )
 
 
 def seeds(profile: str) -> tuple[int, ...]:
@@ -153,25 +155,13 @@ def type2_posterior(prior_scale: float, device: torch.device | str = "cpu") -> P
 
 def elbo_scores(sampler: Sampler, target: Posterior, bracket: dict[str, int]) -> dict[str, float]:
     """``elbo_low`` and ``elbo_high`` in nats: a certified bracket, or the value where there is a density."""
-    rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
     inner = sampler.inner if isinstance(sampler, PointEstimate) else sampler
     if isinstance(inner, LatentSampler):
-        return elbo_bracket(sampler, target, rng=rng, **bracket)
-    if isinstance(sampler, Particles):
+        return elbo_bracket(sampler, target, rng=generator_of(sampler, EVALUATION_SEED), **bracket)
+    found = density_scores(sampler, target, 100 * bracket["num_samples"])
+    if not found:
         return {}
-    with torch.no_grad():
-        number, found = 100 * bracket["num_samples"], {}
-        if isinstance(sampler, Generator):
-            z = sampler.noise(number, rng)
-            x, linearization = sampler.forward_and_linearize(z)
-            sign, logabsdet = linearization.slogdet()
-            log_q = torch.distributions.Normal(0, 1).log_prob(z).sum(-1) - logabsdet
-            found = {"negative_share": float((sign < 0).double().mean())}
-        else:
-            assert isinstance(sampler, MeanField)
-            x, log_q = sampler.rsample_with_log_prob(number, rng)
-        value = target.log_prob(x) - log_q
-    mean, error = float(value.mean()), float(value.std() / number**0.5)
+    mean, error = found.pop("elbo"), found.pop("elbo_se")
     bounds = {"elbo_low": mean, "elbo_high": mean, "elbo_low_se": error, "elbo_high_se": error, "elbo_width": 0.0}
     return found | bounds
 
@@ -201,9 +191,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         _start_at_mode(sampler, known, config, context)
 
     def weights(sampler: Sampler) -> Float[Tensor, "n d"]:
-        fresh = torch.Generator(context.device).manual_seed(EVALUATION_SEED)
-        number = None if isinstance(sampler, Particles) else config["draws"]
-        return sampler.sample(number, fresh)[:, -WEIGHTS:]
+        return fixed_draws(sampler, config["draws"])[:, -WEIGHTS:]
 
     def measure(step: int, sampler: Sampler) -> dict[str, float]:
         scores = function_scores(functions(known, weights(sampler)), reference)
@@ -217,7 +205,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     metrics |= {"log_likelihood": fresh_log_likelihood(functions(known, w, data(FRESH)[0]), noise), "noise": noise}
     levels = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
     arrays = {"quantiles": f.double().cpu().quantile(levels, 0).float(), "mean": f.double().cpu().mean(0).float()}
-    arrays |= {f"history_{name}": torch.tensor([row[name] for row in result.history]) for name in result.history[0]}
+    arrays |= history(result.history)
     if result.diagnostics and "elbo" in result.diagnostics[0]:
         arrays["claimed_elbo"] = torch.tensor([row["elbo"] for row in result.diagnostics])
     scales = getattr(sampler, "noise_scale", None)
@@ -269,14 +257,16 @@ ROWS = {
     "gpvi_exact_density": ("gpvi_exact_density", "best"),
     "gpvi_exact_density_fixed": ("gpvi_exact_density_fixed", "best"),
 }
-EXPERIMENT = Experiment(
-    name="livi-toy",
-    title="Figure 1 of LIVI: the toy regression, every method against long chains, with certified ELBOs",
-    methods=tuple(SPECS),
-    config=config,
-    seeds=seeds,
-    run=run,
-    scores=tuple(Score(item="livi/figure1", metric=metric, better=better, key=metric) for metric, better in SCORED),
-    deviations=deviations,
-    rows=ROWS,
+EXPERIMENTS = (
+    Experiment(
+        name="livi-toy",
+        title="Figure 1 of LIVI: the toy regression, every method against long chains, with certified ELBOs",
+        methods=tuple(SPECS),
+        config=config,
+        seeds=seeds,
+        run=run,
+        scores=tuple(Score(item="livi/figure1", metric=metric, better=better, key=metric) for metric, better in SCORED),
+        deviations=deviations,
+        rows=ROWS,
+    ),
 )

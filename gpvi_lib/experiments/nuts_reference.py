@@ -15,21 +15,15 @@ are burn-in.
 
 from __future__ import annotations
 
-import time
-import warnings
-from pathlib import Path
-
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
-from gpvi_lib import checkpoints
 from gpvi_lib.errors import UnknownName
-from gpvi_lib.experiments import bayesian_linear_regression
-from gpvi_lib.experiments.classification import CLASS_MEANS, CLASS_VARIANCE
-from gpvi_lib.hmc import LogProb, hmc
+from gpvi_lib.experiments import linear_problem
+from gpvi_lib.experiments.chains import diagnostics, run_hmc, run_nuts
+from gpvi_lib.experiments.classification_problem import CLASS_MEANS, CLASS_VARIANCE
+from gpvi_lib.experiments.evaluation import differing, evenly, span
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.targets import (
@@ -63,6 +57,8 @@ SPECS: dict[str, dict] = {
 TRACE = 250
 """States of each chain that a record keeps, evenly spaced, the burn-in of HMC included."""
 GRID = torch.linspace(-6, 6, 13, dtype=torch.float64)
+THEN = {"trace": 250, "grid": [-6.0, 6.0, 13]}
+"""What the first records were evaluated with, see :func:`differing`."""
 
 
 def config(method: str, profile: str) -> dict:
@@ -76,7 +72,7 @@ def config(method: str, profile: str) -> dict:
     elif profile != "paper":
         steps = {"smoke": 40, "quick": 400}[profile]
         spec |= {"num_steps": steps, "burn_in": steps // 2, "thin": 1}
-    return spec
+    return spec | differing(THEN, trace=TRACE, grid=span(GRID))
 
 
 def small_classifier(
@@ -108,7 +104,7 @@ def posterior(spec: dict, seed: int, device: torch.device | str = "cpu") -> Targ
     if kind == "bnn":
         return small_classifier(**spec, seed=seed, device=device)
     if kind == "regression":
-        problem = bayesian_linear_regression.problem(spec, seed, device)
+        problem = linear_problem.problem(spec, seed, device)
         return BayesianLinearRegression(problem.inputs.double(), problem.targets.double())
     raise UnknownName.among("posterior", kind, POSTERIORS)
 
@@ -124,107 +120,17 @@ def quantities(target: Target, draws: Float[Tensor, "c n d"]) -> Float[Tensor, "
     return torch.cat([draws, draws[..., rows] * draws[..., columns]], dim=-1)
 
 
-def diagnostics(quantities: Float[Tensor, "c n q"]) -> dict[str, Float[Tensor, " q"]]:
-    """Mean and sd of each quantity with their Monte Carlo errors, R-hat and bulk effective sample size, by ArviZ.
-
-    R-hat is the rank-normalised split R-hat of Vehtari et al. (2021).
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version when imported
-        import arviz
-    data = arviz.convert_to_dataset({"q": quantities.double().cpu().numpy()})
-    values = {
-        "mean": quantities.mean((0, 1)),
-        "sd": quantities.flatten(0, 1).std(0),
-        "mcse_mean": arviz.mcse(data, method="mean")["q"].values,
-        "mcse_sd": arviz.mcse(data, method="sd")["q"].values,
-        "rhat": arviz.rhat(data)["q"].values,
-        "ess": arviz.ess(data)["q"].values,
-    }
-    return {name: torch.from_numpy(np.asarray(value, dtype=np.float64)) for name, value in values.items()}
-
-
-def nuts(
-    log_prob: LogProb,
-    initial: Float[Tensor, "c d"],
-    *,
-    warmup: int,
-    draws: int,
-    target_accept: float,
-    max_tree_depth: int,
-    seed: int,
-    checkpoint: Path | None = None,
-    label: str = "nuts",
-    progress: bool = True,
-) -> tuple[Float[Tensor, "c n d"], dict[str, float]]:
-    """Pyro's NUTS with a diagonal mass matrix, one chain after another; finished chains are checkpointed.
-
-    Every chain has its own seed, so that a resumed run draws the same samples. Pyro draws from torch's global
-    generator, whose state is put back afterwards.
-
-    Returns:
-        Draws, and over all chains: divergences, mean step size, evaluations of the gradient, seconds.
-    """
-    done: list[dict] = []
-    if checkpoint is not None and checkpoint.exists():
-        done = checkpoints.load(checkpoint, initial.device)["chains"]
-    for i in tqdm(range(len(done), len(initial)), desc=label, disable=not progress, leave=False):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1_000 * seed + i)
-            done.append(_nuts_chain(log_prob, initial[i], warmup, draws, target_accept, max_tree_depth))
-        if checkpoint is not None:
-            checkpoints.save(checkpoint, {"chains": done})
-            checkpoints.stop_if_over(label)
-    info = {
-        "divergences": float(sum(chain["divergences"] for chain in done)),
-        "step_size": sum(chain["step_size"] for chain in done) / len(done),
-        "gradients": float(sum(chain["gradients"] for chain in done)),
-        "seconds": sum(chain["seconds"] for chain in done),
-    }
-    return torch.stack([chain["draws"] for chain in done]), info
-
-
-def _nuts_chain(log_prob: LogProb, start: Tensor, warmup: int, draws: int, target_accept: float, depth: int) -> dict:
-    from pyro.infer import mcmc
-
-    evaluations, started = 0, time.perf_counter()
-
-    def potential(parameters: dict[str, Tensor]) -> Tensor:
-        nonlocal evaluations
-        evaluations += 1
-        return -log_prob(parameters["x"][None])[0]
-
-    kernel = mcmc.NUTS(potential_fn=potential, target_accept_prob=target_accept, max_tree_depth=depth)
-    chain = mcmc.MCMC(kernel, draws, warmup, initial_params={"x": start}, disable_progbar=True)
-    chain.run()
-    return {
-        "draws": chain.get_samples()["x"].detach().clone(),
-        "divergences": len(chain.diagnostics()["divergences"]["chain 0"]),
-        "step_size": float(kernel.step_size),
-        "gradients": evaluations,
-        "seconds": time.perf_counter() - started,
-    }
-
-
 def _run_hmc(
     config: dict, target: Target, initial: Tensor, context: RunContext
 ) -> tuple[Tensor, Tensor, dict[str, float]]:
     """(draws after the burn-in, states from the start, metrics)."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
-    settings = {key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "thin")}
-    result = hmc(
-        target.log_prob,
-        initial,
-        **settings,
-        burn_in=0,  # thrown away below: the record shows it
-        rng=rng,
-        checkpoint=context.checkpoint,
-        label=context.label,
-        progress=context.progress,
-    )
+    result = run_hmc(
+        config, target.log_prob, initial, context, rng, burn_in=0
+    )  # thrown away below: the record shows it
     states = result.samples.transpose(0, 1)
     gradients = float(config["num_steps"] * config["num_leapfrog"] * len(initial))
-    metrics = {"acceptance": float(result.acceptance.mean()), "gradients": gradients}
+    metrics = {"acceptance": float(result.acceptance.mean()), "gradients": gradients, "seconds": result.seconds}
     return states[:, config["burn_in"] // config["thin"] :], states, metrics
 
 
@@ -234,13 +140,11 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     rng = torch.Generator(context.device).manual_seed(3_000 + context.seed)
     initial = torch.randn(config["chains"], target.dim, generator=rng, dtype=torch.float64, device=rng.device)
     if config["sampler"] == "nuts":
-        settings = {key: config[key] for key in ("warmup", "draws", "target_accept", "max_tree_depth")}
-        arguments = settings | {"seed": context.seed, "checkpoint": context.checkpoint}
-        draws, info = nuts(target.log_prob, initial, **arguments, label=context.label, progress=context.progress)
+        draws, info = run_nuts(config, target.log_prob, initial, context)
         states = draws
     else:
         draws, states, info = _run_hmc(config, target, initial, context)
-    seconds = info.pop("seconds", None)  # of all chains, also where this run only added the last
+    seconds = info.pop("seconds")  # of all chains, also where this run only added the last
     found, weights = diagnostics(quantities(target, draws)), diagnostics(draws)
     metrics = info | {
         "draws": float(draws.shape[0] * draws.shape[1]),
@@ -249,16 +153,17 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         "rhat_weights_max": float(weights["rhat"].max()),
         "ess_weights_min": float(weights["ess"].min()),
     }
-    at = torch.linspace(0, states.shape[1] - 1, min(TRACE, states.shape[1])).round().long()
     arrays = found | {f"weights_{name}": weights[name] for name in ("rhat", "ess", "sd")}
-    return Outcome(metrics, arrays | {"trace": states[:, at].float().cpu()}, seconds)
+    return Outcome(metrics, arrays | {"trace": evenly(states, TRACE, dim=1).float().cpu()}, seconds)
 
 
-EXPERIMENT = Experiment(
-    name="nuts-reference",
-    title="Reference posteriors by NUTS, and HMC beside them",
-    methods=tuple(SPECS),
-    config=config,
-    seeds=one_seed,
-    run=run,
+EXPERIMENTS = (
+    Experiment(
+        name="nuts-reference",
+        title="Reference posteriors by NUTS, and HMC beside them",
+        methods=tuple(SPECS),
+        config=config,
+        seeds=one_seed,
+        run=run,
+    ),
 )

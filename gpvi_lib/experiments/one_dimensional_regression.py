@@ -15,22 +15,34 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
-from gpvi_lib.experiments.nuts_reference import diagnostics, nuts
+from gpvi_lib.experiments import evaluation
+from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, gpvi, parvi, train, with_change
+from gpvi_lib.experiments.chains import chain_diagnostics, diagnostics, run_hmc, run_nuts
+from gpvi_lib.experiments.evaluation import (
+    EVALUATION_SEED,
+    Functions,
+    density_scores,
+    differing,
+    evenly,
+    everywhere_and,
+    fixed_draws,
+    history,
+    sizes,
+    span,
+)
+from gpvi_lib.experiments.output_layer import HiddenLayerPosterior
 from gpvi_lib.experiments.printed import LINE_STEPS
-from gpvi_lib.hmc import hmc
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
 from gpvi_lib.lab.runner import load_or_run
-from gpvi_lib.metrics import regression_log_likelihood, wasserstein_1d
+from gpvi_lib.metrics import regression_log_likelihood
 from gpvi_lib.networks import FlatMLP
 from gpvi_lib.paths import results_root
-from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
-from gpvi_lib.targets import NormalPrior, Posterior, RegressionPosterior
+from gpvi_lib.samplers import Generator, Sampler
+from gpvi_lib.targets import NormalPrior, RegressionPosterior
 
 NUM_DENSE, NUM_SPARSE = 76, 4
 NOISE_VARIANCE = 0.04
@@ -50,9 +62,20 @@ PRIORS = {
 """Standard deviations of the weights; ``standard`` is N(0, I)."""
 TEST_POINTS = 1_000
 """Fresh points in each of the regions ``data`` and ``middle``."""
-EVALUATION_SEED = 54_321
-RHAT_LIMIT = 1_000.0
-"""What a record says of chains whose R-hat is larger or not defined."""
+
+
+THEN = {
+    "seed": 54_321,
+    "grid": [-7.0, 7.0, 113],
+    "regions": {"data": 66, "middle": 31, "outside": 16},
+    "test_points": 1_000,
+}
+"""What the first records were evaluated with, see :func:`differing`."""
+
+
+def _evaluation() -> dict:
+    now = {"grid": span(GRID), "regions": sizes(REGIONS), "test_points": TEST_POINTS}
+    return differing(THEN, seed=EVALUATION_SEED, **now)
 
 
 def true_function(x: Tensor) -> Tensor:
@@ -118,42 +141,19 @@ def functions(target: RegressionPosterior, w: Float[Tensor, "n d"], x: Tensor = 
 
 
 @dataclass(frozen=True)
-class Reference:
-    """The posterior as NUTS found it, as functions on ``GRID``.
+class Reference(Functions):
+    """The posterior as NUTS found it, as functions on ``GRID``; its ``draws`` are a thinned set.
 
     Attributes:
-        mean, sd: of all draws, ``(g,)``.
-        draws: a thinned set of them, ``(m, g)``, that predictive distributions are compared with.
-        held_out: others, ``(h, g)``: what exact draws score.
+        held_out: other draws, ``(h, g)``: what exact draws score.
     """
 
-    mean: Float[Tensor, " g"]
-    sd: Float[Tensor, " g"]
-    draws: Float[Tensor, "m g"]
     held_out: Float[Tensor, "h g"]
 
 
-def function_scores(f: Float[Tensor, "n g"], reference: Reference) -> dict[str, float]:
-    """How far ``n`` functions are from the reference, over the grid and in each region.
-
-    ``rmse_mean`` and ``rmse_sd`` compare mean and standard deviation of ``f(x)``, ``w1`` is the mean over x of the
-    Wasserstein distance between the distributions of ``f(x)``; all in the unit of y. ``sd`` is the mean standard
-    deviation and ``sd_ratio`` that over the reference's: above 1 the uncertainty is overestimated.
-    """
-    f = f.double().cpu()
-    sd = f.std(0)
-    mean_error, sd_error = (f.mean(0) - reference.mean).square(), (sd - reference.sd).square()
-    distance = wasserstein_1d(f, reference.draws)
-    everywhere = torch.ones_like(GRID, dtype=torch.bool)
-    found = {}
-    for region, at in {"": everywhere, **REGIONS}.items():
-        suffix = f"_{region}" if region else ""
-        found[f"rmse_mean{suffix}"] = float(mean_error[at].mean().sqrt())
-        found[f"rmse_sd{suffix}"] = float(sd_error[at].mean().sqrt())
-        found[f"w1{suffix}"] = float(distance[at].mean())
-        found[f"sd{suffix}"] = float(sd[at].mean())
-        found[f"sd_ratio{suffix}"] = float(sd[at].mean() / reference.sd[at].mean())
-    return found
+def function_scores(f: Float[Tensor, "n g"], reference: Functions) -> dict[str, float]:
+    """:func:`evaluation.function_scores` over the grid and in each of ``REGIONS``."""
+    return evaluation.function_scores(f, reference, everywhere_and(REGIONS))
 
 
 def fresh_log_likelihood(target: RegressionPosterior, w: Float[Tensor, "n d"], data_seed: int) -> dict[str, float]:
@@ -166,25 +166,6 @@ def fresh_log_likelihood(target: RegressionPosterior, w: Float[Tensor, "n d"], d
         )
     total = NUM_DENSE * found["log_likelihood_data"] + NUM_SPARSE * found["log_likelihood_middle"]
     return {"log_likelihood": total / (NUM_DENSE + NUM_SPARSE)} | found
-
-
-@torch.no_grad()
-def density_scores(sampler: Sampler, target: Posterior, num_samples: int) -> dict[str, float]:
-    """ELBO in nats with its standard error, and the share of z where ``det J < 0``; empty without a density."""
-    rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
-    if isinstance(sampler, Generator) and sampler.log_noise_scale is not None:
-        z = sampler.noise(num_samples, rng)
-        x, linearization = sampler.forward_and_linearize(z)
-        sign, logabsdet = linearization.slogdet()
-        log_q = torch.distributions.Normal(0, 1).log_prob(z).sum(-1) - logabsdet
-        found = {"negative_share": float((sign < 0).double().mean())}
-    elif isinstance(sampler, MeanField):
-        x, log_q = sampler.rsample_with_log_prob(num_samples, rng)
-        found = {}
-    else:
-        return {}
-    elbo = target.log_prob(x) - log_q
-    return found | {"elbo": float(elbo.mean()), "elbo_se": float(elbo.std() / num_samples**0.5)}
 
 
 @torch.no_grad()
@@ -208,60 +189,6 @@ def noise_share(sampler: Sampler, target: RegressionPosterior, heads: int, tails
 # ---------------------------------------------------------------- the reference
 
 
-class HiddenLayerPosterior:
-    r"""The posterior over the hidden layer alone: the output layer is integrated out, exactly.
-
-    Given the hidden layer the network is linear in its output weights v, whose prior is normal: with features
-    ``Φ (N, h + 1)``, a last column of ones for the output's bias, and ``S`` their prior standard deviations,
-
-    .. math:: y \sim N(0, σ^2 I + Φ S^2 Φ^T), \qquad v = S u, \quad u | y \sim N(A^{-1} S Φ^T y / σ^2, A^{-1}),
-              \quad A = I + S Φ^T Φ S / σ^2.
-
-    So NUTS only has to sample the ``2 h`` weights of the hidden layer, in units of their prior, and a draw of v
-    completes it to an exact draw of all weights. The many stiff directions of v, each known to within σ over the size
-    of its feature, no longer limit the step size.
-
-    Args:
-        target: the posterior over all weights, for a network ``p = 1`` to h to 1 with ReLU and a normal prior.
-    """
-
-    num_data = None
-
-    def __init__(self, target: RegressionPosterior) -> None:
-        self.target, self.hidden = target, (target.dim - 1) // 3
-        self.dim = 2 * self.hidden
-        scale = target.prior.scale
-        assert isinstance(scale, Tensor), "one scale per weight"
-        self.inner_scale, self.outer_scale = scale.split([self.dim, self.hidden + 1])
-
-    def _features(self, u: Float[Tensor, "n e"]) -> Float[Tensor, "n N f"]:
-        """``Φ S / σ`` at each hidden layer."""
-        weight, bias = (u * self.inner_scale).split(self.hidden, dim=-1)
-        h = torch.relu(torch.addcmul(bias[:, None], self.target.inputs, weight[:, None]))
-        return torch.cat([h, torch.ones_like(h[..., :1])], dim=-1) * (self.outer_scale / self.target.noise_scale)
-
-    def _factorise(self, u: Float[Tensor, "n e"]) -> tuple[Float[Tensor, "n f f"], Float[Tensor, "n f 1"]]:
-        """``L`` with ``L Lᵀ = A``, and ``L^{-1} S Φᵀ y / σ^2``."""
-        features = self._features(u)
-        identity = torch.eye(features.shape[-1], dtype=u.dtype, device=u.device)
-        lower = torch.linalg.cholesky(identity + features.mT @ features)
-        data = features.mT @ (self.target.targets / self.target.noise_scale)[:, None]
-        return lower, torch.linalg.solve_triangular(lower, data, upper=False)
-
-    def log_prob(self, u: Float[Tensor, "n e"], batch: Tensor | None = None) -> Float[Tensor, " n"]:
-        """``log N(u; 0, I) + log p(y | u)``, up to a constant."""
-        lower, half = self._factorise(u)
-        log_determinant = lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return -0.5 * u.square().sum(-1) - log_determinant + 0.5 * half.square().sum((-2, -1))
-
-    def complete(self, u: Float[Tensor, "n e"], rng: torch.Generator) -> Float[Tensor, "n d"]:
-        """Weights of the whole network, with the output layer drawn from its posterior given the hidden layer."""
-        lower, half = self._factorise(u)
-        noise = torch.randn(half.shape, generator=rng, dtype=u.dtype, device=u.device)
-        outer = torch.linalg.solve_triangular(lower.mT, half + noise, upper=True)[..., 0]
-        return torch.cat([u * self.inner_scale, outer * self.outer_scale], dim=-1)
-
-
 SHORTER = {"chains": 2, "warmup": 150, "draws": 300, "kept": 300}
 REFERENCE_SPECS: dict[str, dict] = {
     "nuts": {"prior": "scaled"},
@@ -281,7 +208,7 @@ def reference_config(method: str, profile: str) -> dict:
     chosen = settings | REFERENCE_SPECS[method] | REFERENCE_SIZES[profile]
     if profile == "paper":
         chosen |= REFERENCE_SPECS[method]
-    return chosen | {"prior_scales": PRIORS[chosen["prior"]]}
+    return chosen | {"prior_scales": PRIORS[chosen["prior"]]} | _evaluation()
 
 
 def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
@@ -290,9 +217,7 @@ def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
     inner = HiddenLayerPosterior(target)
     rng = torch.Generator(context.device).manual_seed(3_000 + context.seed)
     start = torch.randn(config["chains"], inner.dim, generator=rng, dtype=torch.float64, device=rng.device)
-    settings = {key: config[key] for key in ("warmup", "draws", "target_accept", "max_tree_depth")}
-    arguments = settings | {"seed": context.seed, "checkpoint": context.checkpoint}
-    hidden, info = nuts(inner.log_prob, start, **arguments, label=context.label, progress=context.progress)
+    hidden, info = run_nuts(config, inner.log_prob, start, context)
     seconds = info.pop("seconds")
     draws = torch.stack([inner.complete(chain, rng) for chain in hidden])
     f = torch.stack([functions(target, chain) for chain in draws]).cpu()
@@ -361,35 +286,22 @@ DIRECTIONS: dict[str, dict] = {"svgd": {"kind": "svgd"}, "gfsf": {"kind": "gfsf"
 DECAY = {"lr": 3e-3, "final_lr": 1e-5}
 
 
-def _parvi(direction: dict, amortised: bool) -> dict:
-    objective = {"kind": "parvi", "direction": direction} | ({"num_samples": SAMPLES} if amortised else {})
-    return {"sampler": PLAIN if amortised else PARTICLES, "objective": objective}
-
-
-def _gpvi(sampler: dict, inverse: dict, samples: int = SAMPLES) -> dict:
-    return {"sampler": sampler, "objective": {"kind": "gpvi", "num_samples": samples, "inverse": inverse}}
-
-
-def _elbo(sampler: dict, samples: int) -> dict:
-    return {"sampler": sampler, "objective": {"kind": "elbo", "num_samples": samples}}
-
-
 PRINTED = {
-    **{name: _parvi(direction, amortised=False) for name, direction in DIRECTIONS.items()},
+    **{name: parvi(PARTICLES, direction) for name, direction in DIRECTIONS.items()},
     "deep_ensemble": {"sampler": PARTICLES, "objective": {"kind": "likelihood"}},
     "hmc": {
         "step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000, "chains": 4, "thin": 20,
         "integrate_output_layer": False,
     },
-    **{f"amortized_{name}": _parvi(direction, amortised=True) for name, direction in DIRECTIONS.items()},
-    "mf_vi": _elbo({"kind": "mean_field", "scale": 0.1}, 32),
-    "gpvi": _gpvi(NOISY, HELPER, samples=32),
-    "gpvi_exact_jac": _gpvi(NOISY, {"kind": "block"}),
+    **{f"amortized_{name}": parvi(PLAIN, direction, SAMPLES) for name, direction in DIRECTIONS.items()},
+    "mf_vi": elbo({"kind": "mean_field", "scale": 0.1}, 32),
+    "gpvi": gpvi(NOISY, HELPER, 32),
+    "gpvi_exact_jac": gpvi(NOISY, {"kind": "block"}, SAMPLES),
 }  # fmt: skip
 BEST = {
-    "gpvi_best": _gpvi(TRAINED | {"noise_scale": 0.02}, {"kind": "block"}) | DECAY,
-    "gpvi_exact_density": _elbo(TRAINED, 32) | DECAY,
-    "mf_vi_best": _elbo({"kind": "mean_field", "scale": 0.02}, 32) | DECAY | {"lr": 1e-1},
+    "gpvi_best": gpvi(TRAINED | {"noise_scale": 0.02}, {"kind": "block"}, SAMPLES) | DECAY,
+    "gpvi_exact_density": elbo(TRAINED, 32) | DECAY,
+    "mf_vi_best": elbo({"kind": "mean_field", "scale": 0.02}, 32) | DECAY | {"lr": 1e-1},
     "hmc_best": {
         "step_size": 2e-3, "num_leapfrog": 200, "num_steps": 300, "burn_in": 100, "chains": 8, "thin": 1,
         "integrate_output_layer": True,
@@ -424,7 +336,8 @@ def _shared(profile: str) -> dict:
         "samples": SIZES[profile]["samples"],
         "many": SIZES[profile]["many"],
         "reference_profile": profile,
-        "reference": reference_config("nuts", profile),
+        "reference": REFERENCE.configuration("nuts", profile),
+        **_evaluation(),
     }
 
 
@@ -457,11 +370,6 @@ def seeds(profile: str) -> tuple[int, ...]:
     return tuple(range(SIZES[profile]["seeds"]))
 
 
-def evenly(x: Tensor, number: int) -> Tensor:
-    """``number`` of the rows, evenly spaced; all if there are fewer."""
-    return x[torch.linspace(0, len(x) - 1, min(number, len(x))).round().long()]
-
-
 def _outcome(
     config: dict,
     target: RegressionPosterior,
@@ -486,34 +394,11 @@ def _run_hmc(config: dict, context: RunContext, rng: torch.Generator) -> Outcome
     inner = HiddenLayerPosterior(target) if config["integrate_output_layer"] else None
     chosen, scale = (target, target.prior.scale) if inner is None else (inner, 1.0)
     noise = torch.randn(config["chains"], chosen.dim, generator=rng, dtype=torch.float64, device=rng.device)
-    settings = {key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in", "thin")}
-    result = hmc(
-        chosen.log_prob,
-        scale * noise,
-        **settings,
-        rng=rng,
-        checkpoint=context.checkpoint,
-        label=context.label,
-        progress=context.progress,
-    )
+    result = run_hmc(config, chosen.log_prob, scale * noise, context, rng)
     draws = result.samples if inner is None else torch.stack([inner.complete(u, rng) for u in result.samples])
     metrics, arrays = chain_diagnostics(torch.stack([functions(target, chain) for chain in draws.transpose(0, 1)]))
     metrics["acceptance"] = float(result.acceptance.mean())
-    return _outcome(config, target, evenly(draws.flatten(0, 1), config["many"]), metrics, arrays, None)
-
-
-def chain_diagnostics(chains: Float[Tensor, "c n g"]) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """R-hat and effective sample size on the grid, and each chain's own mean and sd."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # a chain that never moved has no variance
-        found = diagnostics(chains.cpu())
-    rhat = found["rhat"].nan_to_num(RHAT_LIMIT).clamp(max=RHAT_LIMIT)
-    metrics = {
-        "rhat_max": float(rhat.max()),
-        "rhat_median": float(rhat.median()),
-        "ess_min": float(found["ess"].nan_to_num(0.0).min()),
-        "draws": float(chains.shape[0] * chains.shape[1]),
-    }
-    return metrics, {"rhat": rhat, "chain_mean": chains.mean(1).float(), "chain_sd": chains.std(1).float()}
+    return _outcome(config, target, evenly(draws.flatten(0, 1), config["many"]), metrics, arrays, result.seconds)
 
 
 HISTORY = ("w1", "rmse_mean", "rmse_sd", "sd_ratio_data", "sd_ratio_middle", "sd_ratio_outside")
@@ -524,25 +409,19 @@ def _run_training(config: dict, context: RunContext, rng: torch.Generator) -> Ou
     reference = _reference_of(config)
     sampler = build_sampler(config["sampler"], target.dim, target.prior.scale, rng)
 
-    def draw(sampler: Sampler, number: int) -> Tensor:
-        if isinstance(sampler, Particles):
-            return sampler.sample(None, rng)
-        return sampler.sample(number, torch.Generator(context.device).manual_seed(EVALUATION_SEED))
-
     def measure(step: int, sampler: Sampler) -> dict[str, float]:
-        scores = function_scores(functions(target, draw(sampler, config["samples"])), reference)
+        scores = function_scores(functions(target, fixed_draws(sampler, config["samples"])), reference)
         density = density_scores(sampler, target, config["samples"])
         return {name: scores[name] for name in HISTORY} | {k: v for k, v in density.items() if k == "elbo"}
 
     trained = _other_loss(target, **config["trained_on"]) if "trained_on" in config else target
     result = train(sampler, trained, build_objective(config["objective"]), config, context, rng, measure)
-    names = result.history[-1].keys()
-    arrays = {f"history_{name}": torch.tensor([row[name] for row in result.history]) for name in names}
+    arrays = history(result.history)
     metrics = density_scores(sampler, target, config["many"])
     metrics |= noise_share(sampler, target, heads=config["samples"])
     if isinstance(sampler, Generator) and sampler.noise_scale is not None:
         arrays["noise_scale"] = sampler.noise_scale.detach().cpu().clone()
-    return _outcome(config, target, draw(sampler, config["many"]), metrics, arrays, result.seconds)
+    return _outcome(config, target, fixed_draws(sampler, config["many"]), metrics, arrays, result.seconds)
 
 
 def _other_loss(target: RegressionPosterior, noise_variance: float, prior_scale: float) -> RegressionPosterior:
@@ -608,17 +487,7 @@ SCORED: tuple[tuple[str, Literal["lower", "higher"]], ...] = (
     ("log_likelihood", "higher"),
     ("elbo", "higher"),
 )
-REGRESSION = Experiment(
-    name="one-dimensional-regression",
-    title="Figure 1: regression of 80 points on the line, every method against NUTS",
-    methods=tuple(method for method in SPECS if method not in DIVERGING),
-    config=config,
-    seeds=seeds,
-    run=run,
-    scores=tuple(Score(item="gpvi/figure1", metric=metric, better=better, key=metric) for metric, better in SCORED),
-    deviations=deviations,
-    rows={method: (method.removesuffix("_best"), "best") for method in (*BEST, "reference_draws")},
-)
+SCORES = tuple(Score(item="gpvi/figure1", metric=metric, better=better, key=metric) for metric, better in SCORED)
 
 # ---------------------------------------------------------------- all steps
 
@@ -641,22 +510,10 @@ def full_length_deviations(method: str, profile: str) -> str:
     return _differences(method, full_length_config(method, profile))
 
 
-FULL = Experiment(
-    name="one-dimensional-regression-full-length",
-    title="The cut rows of Figure 1 with all 50,000 steps, one seed",
-    methods=FULL_LENGTH,
-    config=full_length_config,
-    seeds=one_seed,
-    run=run,
-    scores=REGRESSION.scores,
-    deviations=full_length_deviations,
-    instead_of=(REGRESSION.name,),
-)
-
 # ---------------------------------------------------------------- controls
 
 LAMBDAS = (1.0, 0.3, 0.1, 0.03, 0.01)
-SCANNED = {"gpvi_exact_jac": _gpvi(NOISY, {"kind": "block"}, 32), "gpvi_exact_density": _elbo(NOISY, 32)}
+SCANNED = {"gpvi_exact_jac": gpvi(NOISY, {"kind": "block"}, 32), "gpvi_exact_density": elbo(NOISY, 32)}
 """Objectives of the scan over λ, and the generator that both train."""
 MEAN_SQUARES = {"noise_variance": (NUM_DENSE + NUM_SPARSE) / 2, "prior_scale": 1e3}
 """``log p = -Σ_i (y_i - f(x_i))^2 / N``: the mean squared error as loss, and a prior wide enough to be none."""
@@ -679,15 +536,6 @@ def control_config(method: str, profile: str) -> dict:
     training = {"steps": steps, "lr": 3e-3, "batch_size": None, "history_every": steps}
     return _shared(profile) | training | SCAN[method]
 
-
-CONTROL = Experiment(
-    name="one-dimensional-regression-controls",
-    title="Controls for Figure 1: fixed values of λ; the mean squared error as loss",
-    methods=CONTROLS,
-    config=control_config,
-    seeds=seeds,
-    run=run,
-)
 
 # ---------------------------------------------------------------- how our settings were chosen
 
@@ -722,17 +570,49 @@ SETTINGS: dict[str, tuple[str, dict]] = {
 def settings_config(method: str, profile: str) -> dict:
     """The configuration of a candidate: a row's with its change, on other data and with their reference."""
     row, change = SETTINGS[method]
-    reference = reference_config("nuts_other", profile)
+    reference = REFERENCE.configuration("nuts_other", profile)
     other = {"data_seed": reference["data_seed"], "reference_method": "nuts_other", "reference": reference}
     return with_change(config(row, profile) | other, change)
 
 
-SETTING = Experiment(
-    name="one-dimensional-regression-settings",
-    title="Candidates for our settings of Figure 1, on another data set",
-    methods=tuple(SETTINGS),
-    config=settings_config,
-    seeds=one_seed,
-    run=run,
+EXPERIMENTS = (
+    REFERENCE,
+    Experiment(
+        name="one-dimensional-regression",
+        title="Figure 1: regression of 80 points on the line, every method against NUTS",
+        methods=tuple(method for method in SPECS if method not in DIVERGING),
+        config=config,
+        seeds=seeds,
+        run=run,
+        scores=SCORES,
+        deviations=deviations,
+        rows={method: (method.removesuffix("_best"), "best") for method in (*BEST, "reference_draws")},
+    ),
+    Experiment(
+        name="one-dimensional-regression-full-length",
+        title="The cut rows of Figure 1 with all 50,000 steps, one seed",
+        methods=FULL_LENGTH,
+        config=full_length_config,
+        seeds=one_seed,
+        run=run,
+        scores=SCORES,
+        deviations=full_length_deviations,
+        instead_of=("one-dimensional-regression",),
+    ),
+    Experiment(
+        name="one-dimensional-regression-controls",
+        title="Controls for Figure 1: fixed values of λ; the mean squared error as loss",
+        methods=CONTROLS,
+        config=control_config,
+        seeds=seeds,
+        run=run,
+    ),
+    Experiment(
+        name="one-dimensional-regression-settings",
+        title="Candidates for our settings of Figure 1, on another data set",
+        methods=tuple(SETTINGS),
+        config=settings_config,
+        seeds=one_seed,
+        run=run,
+    ),
 )
-EXPERIMENTS = (REFERENCE, REGRESSION, FULL, CONTROL, SETTING)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from gpvi_lib.data import ALL_CLASSES, KNOWN_CLASSES, OpenCategory, load, open_category
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
-from gpvi_lib.experiments.overhead import GENERATORS
-from gpvi_lib.experiments.printed import CIFAR10_EPOCHS, MNIST_EPOCHS
+from gpvi_lib.experiments.evaluation import differing, fixed_draws, generator_of, history
+from gpvi_lib.experiments.printed import CIFAR10_EPOCHS, IMAGE_GENERATORS, MNIST_EPOCHS
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.metrics import (
     accuracy,
@@ -38,6 +38,8 @@ BATCH_SIZE = 50
 PRIOR_SCALE = 4.0
 """Standard deviation of the digits' prior over weights, in units of 1 / sqrt(fan-in)."""
 EVALUATION_SEED = 12_345
+THEN = {"seed": 12_345, "shown": 8}
+"""What the first records were evaluated with, see :func:`differing`."""
 SHOWN = 8
 """Outliers kept as images at each end of the certainty scale."""
 AT_ONCE = 5_000
@@ -62,7 +64,7 @@ SIZES: dict[str, dict] = {
     },
     "mnist": {
         "network": "lenet5",
-        "generator": GENERATORS["mnist"],
+        "generator": IMAGE_GENERATORS["mnist"],
         "critic": [512, 512],
         "helper": 512,
         "prior_scale": 1.0,
@@ -76,7 +78,7 @@ SIZES: dict[str, dict] = {
     },
     "cifar10": {
         "network": "cifar_cnn",
-        "generator": GENERATORS["cifar10"],
+        "generator": IMAGE_GENERATORS["cifar10"],
         "critic": [512, 512],
         "helper": 512,
         "prior_scale": 1.0,
@@ -175,6 +177,7 @@ def digits_config(method: str, profile: str) -> dict:
         "history_every": math.ceil(steps / size["evaluations"][profile]),
         "prior_scale": size["prior_scale"],
         **_methods(size)[method],
+        **differing(THEN, seed=EVALUATION_SEED, shown=SHOWN),
     }
 
 
@@ -200,6 +203,7 @@ def image_config(dataset: str, known: Sequence[int], length: str, method: str, p
         "history_every": EVALUATED_EVERY[length] * epoch // 2 if profile == "paper" else steps,
         "prior_scale": size["prior_scale"],
         **_methods(size)[method],
+        **differing(THEN, seed=EVALUATION_SEED, shown=SHOWN),
     }
 
 
@@ -340,8 +344,7 @@ def evaluate(
     target: ClassificationPosterior, data: OpenCategory, sampler: Sampler, samples: int
 ) -> tuple[Float[Tensor, "n b c"], Float[Tensor, "n u c"]]:
     """Logits of ``samples`` networks on the test data of known and of unknown classes."""
-    rng = torch.Generator(data.inputs.device).manual_seed(EVALUATION_SEED)
-    weights = sampler.sample(None if isinstance(sampler, Particles) else samples, rng)
+    weights = fixed_draws(sampler, samples, EVALUATION_SEED)
     return logits(target.network, weights, data.test_inputs), logits(target.network, weights, data.unknown_inputs)
 
 
@@ -364,8 +367,7 @@ def spreads(
     ``spread``: of ``f(z)``; ``spread_g``: of ``g(z_{:k})`` without the noise ``λ ⊙ z``; ``spread_noise``: of
     ``g(0) + λ ⊙ z``, the noise alone.
     """
-    rng = torch.Generator(inputs.device).manual_seed(EVALUATION_SEED)
-    z = generator.noise(samples, rng)
+    z = generator.noise(samples, generator_of(generator, EVALUATION_SEED))
     kinds = {"spread": generator(z)}
     noise_scale = generator.noise_scale
     if noise_scale is not None:
@@ -452,8 +454,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
     metrics, known, unknown = measures(target, data, sampler, samples)
     arrays = _arrays(data, known, unknown) if len(data.unknown_labels) else {}
-    for key in {"accuracy_percent", "auroc", "ece"} & metrics.keys() | {"step"}:
-        arrays[f"history_{key}"] = torch.tensor([row[key] for row in result.history])
+    arrays |= history(result.history, {"accuracy_percent", "auroc", "ece"} & metrics.keys() | {"step"})
     metrics |= {"num_weights": float(target.dim)} | _of_a_generator(config.get("more"), target, data, sampler)
     return Outcome(metrics, arrays, result.seconds)
 
@@ -492,19 +493,6 @@ def _scores(item: str, epoch: int = 1) -> tuple[Score, ...]:
         Score(item=item, metric="ece", better="lower", key="ece", epoch=epoch),
         Score(item=item, metric="known_accuracy_percent", better="higher", key="accuracy_percent", epoch=epoch),
     )
-
-
-DIGITS = Experiment(
-    name="open-category-digits",
-    title="Open category on scikit-learn's digits: classes 0-5 known, 6-9 unknown",
-    methods=METHODS["digits"],
-    config=digits_config,
-    seeds=partial(seeds, "digits"),
-    run=run,
-    scores=_scores("digits/open_category"),
-    deviations=digits_deviations,
-    rows=_rows("digits"),
-)
 
 
 def _of_images(dataset: str, length: str, title: str, item: str) -> tuple[Experiment, Experiment]:
@@ -547,38 +535,50 @@ IMAGES = tuple(
     )
     for experiment in _of_images(dataset, length, title + label, item)
 )
-MNIST = next(experiment for experiment in IMAGES if experiment.name == "open-category-mnist")
 TWELVE = ("gpvi_best", "svgd_best", "mf_vi", "deep_ensemble")
-LONGER = Experiment(
-    name="open-category-mnist-longer",
-    title="Table 3: MNIST with LeNet-5, four times as many epochs: where is it heading?",
-    methods=TWELVE,
-    config=partial(image_config, "mnist", KNOWN_CLASSES, "longer"),
-    seeds=partial(seeds, "mnist"),
-    run=run,
-    scores=_scores("gpvi/table3/mnist", SIZES["mnist"]["epoch"][len(KNOWN_CLASSES)]),
-    deviations=partial(image_deviations, "mnist", "longer"),
-    rows={method: row for method, row in _rows("mnist").items() if method in TWELVE},
-    instead_of=("open-category-mnist",),
-    data_sets=partial(data_sets, "mnist"),
-    all_cores=True,
+EXPERIMENTS = (
+    Experiment(
+        name="open-category-digits",
+        title="Open category on scikit-learn's digits: classes 0-5 known, 6-9 unknown",
+        methods=METHODS["digits"],
+        config=digits_config,
+        seeds=partial(seeds, "digits"),
+        run=run,
+        scores=_scores("digits/open_category"),
+        deviations=digits_deviations,
+        rows=_rows("digits"),
+    ),
+    *IMAGES,
+    Experiment(
+        name="open-category-mnist-longer",
+        title="Table 3: MNIST with LeNet-5, four times as many epochs: where is it heading?",
+        methods=TWELVE,
+        config=partial(image_config, "mnist", KNOWN_CLASSES, "longer"),
+        seeds=partial(seeds, "mnist"),
+        run=run,
+        scores=_scores("gpvi/table3/mnist", SIZES["mnist"]["epoch"][len(KNOWN_CLASSES)]),
+        deviations=partial(image_deviations, "mnist", "longer"),
+        rows={method: row for method, row in _rows("mnist").items() if method in TWELVE},
+        instead_of=("open-category-mnist",),
+        data_sets=partial(data_sets, "mnist"),
+        all_cores=True,
+    ),
+    Experiment(
+        name="open-category-prior",
+        title="The scale of the prior over weights, chosen on images held out of the digits' training set",
+        methods=tuple(PRIOR_CANDIDATES),
+        config=prior_config,
+        seeds=prior_seeds,
+        run=run,
+    ),
+    Experiment(
+        name="open-category-settings",
+        title="λ, its training, kernel, prior and learning rates, one epoch of MNIST, held-out training images",
+        methods=tuple(_settings(SIZES["digits"])),
+        config=settings_config,
+        seeds=settings_seeds,
+        run=run,
+        data_sets=settings_data_sets,
+        all_cores=True,
+    ),
 )
-PRIOR = Experiment(
-    name="open-category-prior",
-    title="The scale of the prior over weights, chosen on images held out of the digits' training set",
-    methods=tuple(PRIOR_CANDIDATES),
-    config=prior_config,
-    seeds=prior_seeds,
-    run=run,
-)
-SETTINGS = Experiment(
-    name="open-category-settings",
-    title="λ, its training, kernel, prior and learning rates, one epoch of MNIST, held-out training images",
-    methods=tuple(_settings(SIZES["digits"])),
-    config=settings_config,
-    seeds=settings_seeds,
-    run=run,
-    data_sets=settings_data_sets,
-    all_cores=True,
-)
-EXPERIMENTS = (DIGITS, *IMAGES, LONGER, PRIOR, SETTINGS)

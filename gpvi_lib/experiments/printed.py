@@ -24,6 +24,15 @@ ENERGY_STEPS = 200_000  # Table 6
 CLASSIFICATION_STEPS = 500_000  # Table 8
 MNIST_EPOCHS = 100  # Table 9
 CIFAR10_EPOCHS = 200  # Table 10
+IMAGE_GENERATORS = {
+    "mnist": {"noise_dim": 256, "hidden": [256, 512, 1_024]},
+    "cifar10": {"noise_dim": 400, "hidden": [400, 600, 1_000]},
+}
+"""Of Tables 9 and 10."""
+WILD_MASTERS = [1e-6 * 2**j for j in range(30)]
+"""Wild VI's candidates for constant and master step sizes."""
+WILD_POWER: dict[str, list] = {"log_scale": list(range(-6, 3)), "offset": list(range(10)), "exponent": [0.55]}
+"""Its candidates for step sizes that fall with a power."""
 
 
 @dataclass(frozen=True)

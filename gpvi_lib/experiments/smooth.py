@@ -12,7 +12,7 @@ from functools import partial
 
 from gpvi_lib.experiments import (
     bayesian_linear_regression,
-    class_uncertainty,
+    classification,
     gaussian_density,
     one_dimensional_regression,
     open_category,
@@ -25,34 +25,45 @@ UNITS = {"parvi": "tanh", "elbo": "tanh", "gpvi": "softplus"}
 """Objective -> the smooth units of what it trains: the critic, or the generator."""
 
 
-def _rows(experiment: Experiment, name: str, rows: tuple[str, ...]) -> dict[str, tuple[Experiment, str]]:
-    return {f"{name}_{row}": (experiment, row) for row in rows}
+VARIED = (
+    classification,
+    one_dimensional_regression,
+    open_category,
+    gaussian_density,
+    bayesian_linear_regression,
+    uci_regression,
+)
+BY_NAME = {experiment.name: experiment for module in VARIED for experiment in module.EXPERIMENTS}
+
+
+def _rows(of: str, name: str, rows: tuple[str, ...]) -> dict[str, tuple[Experiment, str]]:
+    return {f"{name}_{row}": (BY_NAME[of], row) for row in rows}
 
 
 FIGURES = {
-    **_rows(class_uncertainty.FOUR, "figure8", ("gpvi_exact_density", "gpvi_best", "ksd", "amortized_ksd")),
-    **_rows(class_uncertainty.TWO, "figure9", ("gpvi_exact_density", "gpvi_best", "ksd", "amortized_ksd")),
-    **_rows(one_dimensional_regression.REGRESSION, "figure1", ("gpvi_exact_density", "gpvi_best", "ksd")),
-    **_rows(open_category.DIGITS, "digits", ("gpvi_exact_density", "gpvi_best", "ksd", "amortized_ksd")),
+    **_rows("classification-4", "figure8", ("gpvi_exact_density", "gpvi_best", "ksd", "amortized_ksd")),
+    **_rows("classification-2", "figure9", ("gpvi_exact_density", "gpvi_best", "ksd", "amortized_ksd")),
+    **_rows("one-dimensional-regression", "figure1", ("gpvi_exact_density", "gpvi_best", "ksd")),
+    **_rows("open-category-digits", "digits", ("gpvi_exact_density", "gpvi_best", "ksd", "amortized_ksd")),
 }
 """Method -> the experiment and the row that it varies."""
 TABLES = {
-    **_rows(gaussian_density.EXPERIMENTS[0], "table1_2d", ("amortized_ksd",)),
-    **_rows(gaussian_density.EXPERIMENTS[1], "table1_5d", ("amortized_ksd",)),
-    **_rows(bayesian_linear_regression.EXPERIMENT, "table2", ("ksd", "amortized_ksd")),
+    **_rows("gaussian-density-2d", "table1_2d", ("amortized_ksd",)),
+    **_rows("gaussian-density-5d", "table1_5d", ("amortized_ksd",)),
+    **_rows("bayesian-linear-regression", "table2", ("ksd", "amortized_ksd")),
 }
 MNIST = {
-    **_rows(open_category.MNIST, "mnist", ("gpvi_exact_density", "gpvi_best", "ksd", "amortized_ksd")),
-    **_rows(open_category.LONGER, "mnist12", ("gpvi_best",)),
+    **_rows("open-category-mnist", "mnist", ("gpvi_exact_density", "gpvi_best", "ksd", "amortized_ksd")),
+    **_rows("open-category-mnist-longer", "mnist12", ("gpvi_best",)),
 }
 """After three epochs, and after twelve."""
-UCI = _rows(uci_regression.EXPERIMENT, "uci", ("gpvi_exact_density", "gpvi"))
+UCI = _rows("uci-regression", "uci", ("gpvi_exact_density", "gpvi"))
 
 
 def config(rows: dict[str, tuple[Experiment, str]], method: str, profile: str) -> dict:
     """The row's configuration with a smooth activation."""
     experiment, row = rows[method]
-    printed = experiment.config(row, profile)
+    printed = experiment.configuration(row, profile)
     units = {"activation": UNITS[printed["objective"]["kind"]]}
     direction = printed["objective"].get("direction")  # with_change goes one level deep
     return with_change(printed, {"objective": {"direction": direction | units}} if direction else {"sampler": units})
@@ -93,34 +104,35 @@ def _experiment(name: str, title: str, varied: dict[str, tuple[Experiment, str]]
     )
 
 
-FIGURE_EXPERIMENT = _experiment(
-    "smooth-figures",
-    "Rows of Figures 1, 8, 9 and the digits with smooth units instead of ReLU",
-    FIGURES,
-    class_uncertainty.seeds,
+EXPERIMENTS = (
+    _experiment(
+        "smooth-figures",
+        "Rows of Figures 1, 8, 9 and the digits with smooth units instead of ReLU",
+        FIGURES,
+        classification.seeds,
+    ),
+    _experiment(
+        "smooth-tables",
+        "Stein critics of Tables 1 and 2, with tanh instead of ReLU",
+        TABLES,
+        bayesian_linear_regression.seeds,
+        scores=_scores(),
+        deviations=deviations,
+        rows={method: (row, "best") for method, (_, row) in TABLES.items()},
+    ),
+    _experiment(
+        "smooth-uci",
+        "UCI regression with smooth units instead of ReLU",
+        UCI,
+        uci_regression.seeds,
+        data_sets=uci_regression.data_sets,
+    ),
+    _experiment(
+        "smooth-mnist",
+        "Table 3 after a few epochs with smooth units instead of ReLU",
+        MNIST,
+        BY_NAME["open-category-mnist"].seeds,
+        data_sets=BY_NAME["open-category-mnist"].data_sets,
+        all_cores=True,
+    ),
 )
-TABLE_EXPERIMENT = _experiment(
-    "smooth-tables",
-    "Stein critics of Tables 1 and 2, with tanh instead of ReLU",
-    TABLES,
-    bayesian_linear_regression.seeds,
-    scores=_scores(),
-    deviations=deviations,
-    rows={method: (row, "best") for method, (_, row) in TABLES.items()},
-)
-UCI_EXPERIMENT = _experiment(
-    "smooth-uci",
-    "UCI regression with smooth units instead of ReLU",
-    UCI,
-    uci_regression.seeds,
-    data_sets=uci_regression.data_sets,
-)
-MNIST_EXPERIMENT = _experiment(
-    "smooth-mnist",
-    "Table 3 after a few epochs with smooth units instead of ReLU",
-    MNIST,
-    open_category.MNIST.seeds,
-    data_sets=open_category.MNIST.data_sets,
-    all_cores=True,
-)
-EXPERIMENTS = (FIGURE_EXPERIMENT, TABLE_EXPERIMENT, UCI_EXPERIMENT, MNIST_EXPERIMENT)

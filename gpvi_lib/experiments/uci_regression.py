@@ -3,7 +3,7 @@
 The network has one hidden layer of 50 ReLU units, as in LIVI and function-space POVI, whose published numbers stand
 beside ours. Inputs and targets are standardised by the training data; weights have the prior N(0, 1 / fan-in) and the
 noise's standard deviation σ = 0.3 exp(u) of the standardised targets, u ~ N(0, 1), is one more coordinate of what every
-method infers. Scores are in the unit of the data.
+method infers. Measured are in the unit of the data.
 
 At ``paper`` a run is one of the 20 fixed splits of each of four UCI sets; its number is the seed of everything else
 too. Settings were chosen on the training data of split 0 alone, split again (``RegressionData.validation``). ``smoke``
@@ -12,29 +12,18 @@ and ``quick`` do the same with the embedded diabetes set, so that they need no d
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from gpvi_lib.data import RegressionData, regression
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
-from gpvi_lib.experiments.one_dimensional_regression import chain_diagnostics, density_scores, evenly
-from gpvi_lib.hmc import hmc
+from gpvi_lib.experiments.chains import chain_diagnostics, run_hmc
+from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores, differing, evenly, fixed_draws, history
+from gpvi_lib.experiments.uci_problem import EMBEDDED, HIDDEN, NOISE_MEDIAN, Measured, Problem, over_sets
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
-from gpvi_lib.metrics import interval_coverage, regression_calibration_error
-from gpvi_lib.networks import mlp
 from gpvi_lib.samplers import Particles, Sampler
-from gpvi_lib.targets import LearnedNoise, NormalLikelihood, NormalMixture, Posterior
 
-HIDDEN = 50
-NOISE_MEDIAN = 0.3
-"""Median of the prior of σ, in standard deviations of the targets."""
 SETS = ("boston", "concrete", "energy", "yacht")
-EMBEDDED = ("diabetes",)
-EVALUATION_SEED = 54_321
 
 GENERATOR = {
     "kind": "generator", "hidden": [32, 32], "output_scale": "prior",
@@ -67,6 +56,8 @@ SPECS: dict[str, dict] = {
         "steps": 2_000, "lr": 1e-2,
     },
 }  # fmt: skip
+THEN = {"seed": 54_321}
+"""What the first records were evaluated with, see :func:`differing`."""
 SIZES: dict[str, dict] = {
     "smoke": {"sets": EMBEDDED, "steps": 20, "samples": 50, "evaluations": 2, "seeds": 1},
     "quick": {"sets": EMBEDDED, "steps": 500, "samples": 200, "evaluations": 10, "seeds": 3},
@@ -82,6 +73,7 @@ def config(method: str, profile: str) -> dict:
         "hidden": HIDDEN,
         "noise_median": NOISE_MEDIAN,
         "samples": size["samples"],
+        **differing(THEN, seed=EVALUATION_SEED),
     }
     if method == "hmc":
         spec["step_size"] = {name: spec["step_size"][name] for name in size["sets"]}
@@ -106,78 +98,16 @@ def data_sets(profile: str) -> tuple[str, ...]:
     return tuple(name for name in SIZES[profile]["sets"] if name not in EMBEDDED)
 
 
-def posterior(
-    data: RegressionData, hidden: int = HIDDEN, noise_median: float = NOISE_MEDIAN, device: torch.device | str = "cpu"
-) -> Posterior:
-    """The posterior over weights and noise given the training part of standardised data, in float32."""
-    module = LearnedNoise(mlp([data.inputs.shape[1], hidden, 1]), noise_median)
-    inputs, targets = (part.to(device, torch.float32) for part in (data.inputs, data.targets))
-    return Posterior(module, NormalLikelihood(), inputs, targets)
-
-
-# ---------------------------------------------------------------- scores
-
-
-def prediction_scores(predictive: NormalMixture, targets: Float[Tensor, " b"]) -> dict[str, float]:
-    """Scores of predictions in the unit of the data; densities in nats."""
-    pit = predictive.cdf(targets)
-    low, high = predictive.interval(0.9)
-    found = {
-        "rmse": float((predictive.mean - targets).square().mean().sqrt()),
-        "log_likelihood": float(predictive.log_prob(targets).mean()),
-        "coverage_90": float(interval_coverage(pit, pit.new_tensor([0.9]))),
-        "width_90": float((high - low).mean()),
-        "calibration_error": regression_calibration_error(pit),
-        "noise": float(predictive.parts.scale.mean()),
-        "spread": float(predictive.parts.loc.std(-1, correction=0).mean()),
-    }
-    return found | {"nll": -found["log_likelihood"]}
-
-
-class Problem:
-    """One split of one set, or other data: the posterior, and how predictions are scored."""
-
-    def __init__(self, name: str, config: dict, context: RunContext, data: RegressionData | None = None) -> None:
-        data = regression(name, context.seed) if data is None else data
-        scaled, self.shift, self.factor = data.standardised()
-        self.posterior = posterior(scaled, config["hidden"], config["noise_median"], context.device)
-        self.inputs = scaled.test_inputs.to(context.device, torch.float32)
-        self.targets = data.test_targets
-
-    def predictive(self, w: Float[Tensor, "n d"]) -> NormalMixture:
-        """Of the test targets, in their own unit, in float64."""
-        found = self.posterior.predictive(w, self.inputs)
-        assert isinstance(found, NormalMixture)
-        means, scales = (part.mT.double().cpu() for part in (found.parts.loc, found.parts.scale))
-        return NormalMixture(means, scales).rescaled(self.shift, self.factor)
-
-    def outcome(self, w: Float[Tensor, "n d"]) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Scores, and the predictive distribution functions at the test targets.
-
-        ``weight_sd`` is the median over weights of their standard deviation in units of the prior's, and
-        ``prior_share`` the share of the weights where that is above 0.9: those that learned next to nothing.
-        """
-        predictive = self.predictive(w)
-        ratio = w.std(0) / self.posterior.prior.scale
-        learned = {"weight_sd": float(ratio.median()), "prior_share": float((ratio > 0.9).double().mean())}
-        return prediction_scores(predictive, self.targets) | learned, {"pit": predictive.cdf(self.targets).float()}
-
-
 # ---------------------------------------------------------------- methods
 
 
-def _train(config: dict, problem: Problem, context: RunContext) -> tuple[dict[str, float], dict[str, Tensor]]:
+def _train(config: dict, problem: Problem, context: RunContext) -> Measured:
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target = problem.posterior
     sampler = build_sampler(config["sampler"], target.dim, target.prior.scale, rng)
 
-    def draw(sampler: Sampler) -> Tensor:
-        if isinstance(sampler, Particles):
-            return sampler.sample(None, rng)
-        return sampler.sample(config["samples"], torch.Generator(context.device).manual_seed(EVALUATION_SEED))
-
     def measure(step: int, sampler: Sampler) -> dict[str, float]:
-        predictive = problem.predictive(draw(sampler))
+        predictive = problem.predictive(fixed_draws(sampler, config["samples"]))
         return {
             "rmse": float((predictive.mean - problem.targets).square().mean().sqrt()),
             "log_likelihood": float(predictive.log_prob(problem.targets).mean()),
@@ -185,14 +115,12 @@ def _train(config: dict, problem: Problem, context: RunContext) -> tuple[dict[st
 
     settings = config | {"batch_size": min(config["batch_size"], target.num_data)}
     result = train(sampler, target, build_objective(config["objective"]), settings, context, rng, measure)
-    metrics, arrays = problem.outcome(draw(sampler))
-    history = {f"history_{key}": torch.tensor([row[key] for row in result.history]) for key in result.history[0]}
-    return metrics | density_scores(sampler, target, config["samples"]), arrays | history
+    metrics, arrays = problem.outcome(fixed_draws(sampler, config["samples"]))
+    metrics |= density_scores(sampler, target, config["samples"])
+    return metrics, arrays | history(result.history)
 
 
-def _run_hmc(
-    config: dict, name: str, problem: Problem, context: RunContext
-) -> tuple[dict[str, float], dict[str, Tensor]]:
+def _run_hmc(config: dict, name: str, problem: Problem, context: RunContext) -> Measured:
     """Chains in units of the prior's scale, from networks trained by maximum likelihood."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target = problem.posterior
@@ -200,17 +128,9 @@ def _run_hmc(
     assert isinstance(start, Particles)
     settings = config["start"] | {"history_every": config["start"]["steps"]}
     train(start, target, build_objective({"kind": "likelihood"}), settings, context, rng, lambda step, sampler: {})
-    result = hmc(
-        lambda u: target.log_prob(target.prior.scale * u),
-        start.x.detach() / target.prior.scale,
-        step_size=config["step_size"][name],
-        num_leapfrog=config["num_leapfrog"],
-        num_steps=config["num_steps"],
-        burn_in=config["burn_in"],
-        rng=rng,
-        label=context.label,
-        progress=context.progress,
-    )
+    settings = config | {"step_size": config["step_size"][name]}
+    unit = target.prior.scale
+    result = run_hmc(settings, lambda u: target.log_prob(unit * u), start.x.detach() / unit, context, rng)
     draws = target.prior.scale * result.samples
     metrics, arrays = problem.outcome(evenly(draws.flatten(0, 1), config["samples"]))
     means = torch.stack([problem.posterior.network(w, problem.inputs)[..., 0].detach() for w in draws.transpose(0, 1)])
@@ -219,19 +139,15 @@ def _run_hmc(
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:
-    """One split of every set; the names of metrics and arrays begin with the set's."""
-    metrics: dict[str, float] = {}
-    arrays: dict[str, Tensor] = {}
-    context = replace(context, checkpoint=None)  # a set takes seconds, and the next must not go on from its checkpoint
-    for name in config["sets"]:
+    """One split of every set."""
+
+    def one(name: str, context: RunContext) -> Measured:
         problem = Problem(name, config, context)
         if method == "hmc":
-            scores, kept = _run_hmc(config, name, problem, context)
-        else:
-            scores, kept = _train(config, problem, context)
-        metrics |= {f"{name}_{key}": value for key, value in scores.items()}
-        arrays |= {f"{name}_{key}": value for key, value in kept.items()}
-    return Outcome(metrics, arrays)
+            return _run_hmc(config, name, problem, context)
+        return _train(config, problem, context)
+
+    return over_sets(config["sets"], context, one)
 
 
 def deviations(method: str, profile: str) -> str:
@@ -269,14 +185,16 @@ def _scores() -> tuple[Score, ...]:
     return tuple(found)
 
 
-EXPERIMENT = Experiment(
-    name="uci-regression",
-    title="Your own model: regression on four UCI sets with 20 fixed splits, next to LIVI and function-space POVI",
-    methods=tuple(SPECS),
-    config=config,
-    seeds=seeds,
-    run=run,
-    scores=_scores(),
-    deviations=deviations,
-    data_sets=data_sets,
+EXPERIMENTS = (
+    Experiment(
+        name="uci-regression",
+        title="Your own model: regression on four UCI sets with 20 fixed splits, next to LIVI and function-space POVI",
+        methods=tuple(SPECS),
+        config=config,
+        seeds=seeds,
+        run=run,
+        scores=_scores(),
+        deviations=deviations,
+        data_sets=data_sets,
+    ),
 )

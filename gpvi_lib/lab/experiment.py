@@ -109,7 +109,8 @@ class Experiment:
         name: as in `results/<profile>/<name>/` ("bayesian-linear-regression").
         title: one line for a reader.
         methods: what it compares, in the order of its tables; names of `paper_tables.csv` where it has them.
-        config: (method, profile name) -> JSON-able dict of all that decides the result, except the seed.
+        config: (method, profile name) -> JSON-able dict of all that decides the result, except the seed; the constants
+            of its evaluation too, see `gpvi_lib.experiments.evaluation.differing`.
         seeds: profile name -> the seeds that count.
         run: (config, method, context) -> Outcome. `config` has passed through JSON: tuples are lists.
         scores: the rows of the scoreboard that its metrics fill.
@@ -120,6 +121,8 @@ class Experiment:
         needs_gpu: whether its runs take days on a CPU, so that a run of all experiments leaves it out there.
         all_cores: whether its matrices are large enough for a run to be faster on several threads.
         instead_of: experiments whose rows of the scoreboard it takes over where its runs are the longer ones.
+        version: of `run`. Raise it when a change of code, not of `config`, changes a result: above 0 it is part of the
+            configuration, so that every record made with a lower one is stale.
     """
 
     name: str
@@ -135,6 +138,16 @@ class Experiment:
     needs_gpu: bool = False
     all_cores: bool = False
     instead_of: tuple[str, ...] = ()
+    version: int = 0
+
+    def configuration(self, method: str, profile: str) -> dict:
+        """All that decides a result, except the seed: `config`, and the version above 0.
+
+        An experiment that runs rows of another one starts from the other's configuration; the versions add up.
+        """
+        found = self.config(method, profile)
+        version = found.get("version", 0) + self.version
+        return found | ({"version": version} if version else {})
 
     def check_method(self, method: str) -> None:
         """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""
@@ -193,4 +206,4 @@ class Cell:
 
     def config(self) -> dict:
         """All that decides the result, except the seed."""
-        return self.experiment.config(self.method, self.profile.name)
+        return self.experiment.configuration(self.method, self.profile.name)

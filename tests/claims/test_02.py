@@ -8,7 +8,6 @@ import torch
 from reading import history, runs, values
 
 from gpvi_lib import Banana
-from gpvi_lib.experiments import folds
 
 TARGETS = ("banana", "banana_turned", "modes")
 KINDS = ("exact_density", "gpvi", "lipschitz", "no_head")
@@ -51,9 +50,9 @@ def test_three_runs_by_the_functional_gradient_fold():
 
 def test_the_run_in_the_picture_claims_no_more_than_the_logarithm_of_its_preimages():
     shown = max(runs("injectivity-plane", "banana_turned_exact_density"), key=lambda run: run.metrics["overclaim"])
-    generator = folds.recorded_generator(shown.config, shown.arrays())
+    generator = injectivity_plane.recorded_generator(shown.config, shown.arrays())
     points = Banana(1.0, 1.0, 0.3).sample(20_000, torch.Generator().manual_seed(0), dtype=torch.float64).flip(-1)
-    preimages = (folds.preimage_log_terms(generator, points) > -math.inf).double().sum(-1)
+    preimages = (injectivity_plane.preimage_log_terms(generator, points) > -math.inf).double().sum(-1)
     assert shown.metrics["elbo_claimed"] < math.log(preimages.mean()) + 0.05
 
 

@@ -8,8 +8,8 @@ from of_records import Runs, within
 from scipy.stats import spearmanr
 
 from gpvi_lib import metrics
-from gpvi_lib.experiments.class_reference import predictive_moments
-from gpvi_lib.experiments.class_uncertainty import SAMPLES, Judge
+from gpvi_lib.experiments.classification import SAMPLES, Judge
+from gpvi_lib.experiments.classification_reference import predictive_moments
 
 FIGURES = {4: Runs("classification-4"), 2: Runs("classification-2")}
 CONTROLS, SETTINGS = Runs("classification-controls"), Runs("classification-settings")

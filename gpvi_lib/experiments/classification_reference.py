@@ -1,10 +1,9 @@
 """Reference posteriors for Figures 2, 8 and 9: long chains on the classifiers of section 4.3 and appendix D.2.
 
-One data set per number of classes, so that one reference serves every method and seed. ``nuts_4`` and ``nuts_2`` are
-NumPyro's NUTS, whose compiled leapfrog step takes a tenth of the time of one in Python; they are the reference of all
-scores at ``paper``, and need ``pip install numpyro`` to be computed again (not to be read). ``hmc_4`` and ``hmc_2`` are
-the library's own HMC, a second opinion, and the reference of the smaller profiles. ``nuts_4_prior_*`` are the
-same posterior under another prior scale.
+``nuts_4`` and ``nuts_2`` are NumPyro's NUTS, whose compiled leapfrog step takes a tenth of the time of one in Python;
+they are the reference of all scores at ``paper``, and need ``pip install numpyro`` to be computed again (not to be
+read). ``hmc_4`` and ``hmc_2`` are the library's own HMC, a second opinion, and the reference of the smaller profiles.
+``nuts_4_prior_*`` are the same posterior under another prior scale.
 
 Weights of a ReLU network can be permuted and rescaled without a change of its outputs, so chains are compared, and
 diagnosed, by predicted probabilities on a grid.
@@ -12,6 +11,7 @@ diagnosed, by predicted probabilities on a grid.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,19 +21,27 @@ from torch import Tensor
 
 from gpvi_lib import checkpoints
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.experiments.classification import CLASS_VARIANCE, HIDDEN, ClassificationData, problem
-from gpvi_lib.experiments.nuts_reference import diagnostics
-from gpvi_lib.hmc import HMCResult, LogProb, hmc
+from gpvi_lib.experiments.chains import diagnostics, run_hmc
+from gpvi_lib.experiments.classification_problem import (
+    DATA_SEED,
+    EDGE,
+    GRID_SIDE,
+    grid,
+    posterior,
+    predictive_moments,
+    problem_config,
+)
+from gpvi_lib.experiments.evaluation import differing, evenly
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
-from gpvi_lib.targets import MLPClassificationPosterior, NormalPrior
+from gpvi_lib.targets import MLPClassificationPosterior
 
-EDGE = 10.0
-"""Figures show ``[-10, 10]^2`` ("a grid spaced from {-10, 10}")."""
-GRID_SIDE = {"smoke": 11, "quick": 21, "paper": 41}
 DIAGNOSED_SIDE = 11
 """Side of the coarser grid on which chains are diagnosed."""
-DATA_SEED = 0
+THEN = {"edge": 10.0, "diagnosed_side": 11}
+"""What the first records were evaluated with, see :func:`differing`."""
+CHAIN_SEED = 5_000
+"""Plus the cell's: of the proposals of HMC."""
 PRIOR_SCALES = {"prior_0_5": 0.5, "prior_2": 2.0}
 NUTS = {
     "sampler": "nuts",
@@ -69,47 +77,6 @@ SPECS: dict[str, dict] = {
 }
 
 
-def problem_config(num_classes: int, data_seed: int = DATA_SEED, prior_scale: float = 1.0) -> dict:
-    """What defines a posterior: the data, drawn with ``data_seed``, and the prior ``N(0, prior_scale^2)``."""
-    return {
-        "num_classes": num_classes,
-        "num_train": 100,
-        "num_test": 200,
-        "class_variance": CLASS_VARIANCE,
-        "data_seed": data_seed,
-        "prior_scale": prior_scale,
-    }
-
-
-def posterior(
-    config: dict, device: torch.device | str = "cpu", prior=None, dtype: torch.dtype = torch.float32
-) -> tuple[ClassificationData, MLPClassificationPosterior]:
-    """(data, posterior over the weights) of a :func:`problem_config`; ``prior`` replaces the normal one."""
-    drawn = problem(config, config["data_seed"], device)
-    data = ClassificationData(drawn.inputs.to(dtype), drawn.labels, drawn.test_inputs.to(dtype), drawn.test_labels)
-    prior = NormalPrior(config["prior_scale"]) if prior is None else prior
-    return data, MLPClassificationPosterior([2, *HIDDEN, config["num_classes"]], data.inputs, data.labels, prior)
-
-
-def grid(side: int, like: Tensor | None = None) -> Float[Tensor, "p 2"]:
-    """``side * side`` points of ``[-10, 10]^2``, the second coordinate running fastest."""
-    axis = torch.linspace(-EDGE, EDGE, side)
-    points = torch.cartesian_prod(axis, axis)
-    return points if like is None else points.to(like)
-
-
-def predictive_moments(
-    target: MLPClassificationPosterior, w: Float[Tensor, "n d"], inputs: Float[Tensor, "p 2"], chunk: int = 100
-) -> tuple[Float[Tensor, "p c"], Float[Tensor, "p c"]]:
-    """Mean and standard deviation over networks of each softmax output: the predictive distribution and Figure 2."""
-    first = second = torch.zeros((), dtype=torch.float64)
-    for part in w.split(chunk):
-        probabilities = target.probabilities(part, inputs).mT.double()
-        first, second = first + probabilities.sum(0), second + probabilities.square().sum(0)
-    mean = first / len(w)
-    return mean, (second / len(w) - mean.square()).clamp_min(0).sqrt()
-
-
 @dataclass(frozen=True)
 class Reference:
     """A posterior predictive distribution from long chains.
@@ -131,7 +98,7 @@ def reference_config(num_classes: int, profile: str) -> dict:
 
 def reference_by(method: str, profile: str) -> dict:
     """The same for one of ``SPECS``."""
-    return {"method": method, "profile": profile, "seed": 0, "config": config(method, profile)}
+    return {"method": method, "profile": profile, "seed": 0, "config": REFERENCE.configuration(method, profile)}
 
 
 def load(reference: dict) -> Reference:
@@ -140,7 +107,7 @@ def load(reference: dict) -> Reference:
     Raises:
         RecordMissing: if it is missing; the message says how to compute it.
     """
-    record = records.load(EXPERIMENT.cell(reference["method"], reference["seed"], reference["profile"]))
+    record = records.load(REFERENCE.cell(reference["method"], reference["seed"], reference["profile"]))
     arrays = record.arrays()
     return Reference(arrays["mean"], arrays["sd"], arrays["draws"].float())
 
@@ -156,25 +123,8 @@ def config(method: str, profile: str) -> dict:
         chains, warm, steps = {"smoke": (4, 5, 9), "quick": (16, 60, 60)}[profile]
         spec |= {"chains": chains, "warm_up": spec["warm_up"] | {"num_steps": warm}, "num_steps": steps}
         spec |= {"burn_in": steps // 3}
-    return {"problem": target, "grid_side": GRID_SIDE[profile], "dtype": "float64", **spec}
-
-
-def run_hmc(config: dict, log_prob: LogProb, initial: Float[Tensor, "c d"], context: RunContext) -> HMCResult:
-    """:func:`hmc` as a configuration says, after its ``warm_up`` phase with other settings, if it has one."""
-    rng = torch.Generator(context.device).manual_seed(5_000 + context.seed)
-    if config.get("warm_up"):
-        first = hmc(log_prob, initial, **config["warm_up"], burn_in=0, rng=rng, progress=False)
-        initial = first.samples[-1]
-    settings = {key: config[key] for key in ("step_size", "num_leapfrog", "num_steps", "burn_in", "thin")}
-    return hmc(
-        log_prob,
-        initial,
-        **settings,
-        rng=rng,
-        checkpoint=context.checkpoint,
-        label=context.label,
-        progress=context.progress,
-    )
+    evaluation = differing(THEN, edge=EDGE, diagnosed_side=DIAGNOSED_SIDE)
+    return {"problem": target, "grid_side": GRID_SIDE[profile], "dtype": "float64", **spec, **evaluation}
 
 
 def _jax_potential(target: MLPClassificationPosterior, prior_scale: float) -> Callable:
@@ -214,12 +164,14 @@ def run_nuts(
         done.append(_nuts_group(config, target, group, 1_000 * context.seed + i))
         if context.checkpoint is not None:
             checkpoints.save(context.checkpoint, {"groups": done})
+            checkpoints.stop_if_over(context.label)
     gradients = torch.cat([group["gradients"] for group in done])
     info = {
         "divergences": float(sum(group["divergences"] for group in done)),
         "step_size": float(torch.cat([group["step_size"] for group in done]).mean()),
         "gradients": float(gradients.sum()),
         "gradients_per_draw": float(gradients.mean() / config["draws"]),
+        "seconds": sum(group["seconds"] for group in done),
     }
     return torch.cat([group["draws"] for group in done]), info
 
@@ -228,6 +180,7 @@ def _nuts_group(config: dict, target: MLPClassificationPosterior, initial: Tenso
     import jax
     from numpyro.infer import MCMC, NUTS
 
+    started = time.perf_counter()
     jax.config.update("jax_enable_x64", True)
     potential = _jax_potential(target, config["problem"]["prior_scale"])
     start = jax.numpy.asarray(initial.cpu().numpy())
@@ -247,6 +200,7 @@ def _nuts_group(config: dict, target: MLPClassificationPosterior, initial: Tenso
         "divergences": int(found["diverging"].sum()),
         "step_size": found["adapt_state.step_size"][:, -1].double(),
         "gradients": found["num_steps"].sum(1).double(),
+        "seconds": time.perf_counter() - started,
     }
 
 
@@ -265,9 +219,15 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     if config["sampler"] == "nuts":
         draws, info = run_nuts(config, target, initial, context)
     else:
-        result = run_hmc(config, target.log_prob, initial, context)
+        chain_rng = torch.Generator(context.device).manual_seed(CHAIN_SEED + context.seed)
+        result = run_hmc(config, target.log_prob, initial, context, chain_rng)
         draws = result.samples.transpose(0, 1)
-        info = {"acceptance": float(result.acceptance.mean()), "step_size": config["step_size"]}
+        info = {
+            "acceptance": float(result.acceptance.mean()),
+            "step_size": config["step_size"],
+            "seconds": result.seconds,
+        }
+    seconds = info.pop("seconds")  # of all chains, also where this run only added the last
     found, weights = diagnostics(on_coarse_grid(target, draws)), diagnostics(draws)
     metrics = info | {
         "draws": float(draws.shape[0] * draws.shape[1]),
@@ -279,12 +239,12 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         "log_likelihood": float(target.log_likelihood(draws.flatten(0, 1)).mean()),
     }
     mean, sd = predictive_moments(target, draws.flatten(0, 1), grid(config["grid_side"], data.inputs))
-    at = torch.linspace(0, draws.shape[1] - 1, min(config["kept"] // len(draws), draws.shape[1])).round().long()
-    arrays = {"mean": mean.float(), "sd": sd.float(), "draws": draws[:, at].half(), "rhat": found["rhat"].float()}
-    return Outcome(metrics, {name: array.cpu() for name, array in arrays.items()})
+    kept = evenly(draws, config["kept"] // len(draws), dim=1)
+    arrays = {"mean": mean.float(), "sd": sd.float(), "draws": kept.half(), "rhat": found["rhat"].float()}
+    return Outcome(metrics, {name: array.cpu() for name, array in arrays.items()}, seconds)
 
 
-EXPERIMENT = Experiment(
+REFERENCE = Experiment(
     name="classification-reference",
     title="References for Figures 2, 8 and 9: long chains on the four- and two-class posteriors",
     methods=tuple(SPECS),
@@ -292,3 +252,4 @@ EXPERIMENT = Experiment(
     seeds=one_seed,
     run=run,
 )
+EXPERIMENTS = (REFERENCE,)

@@ -1,16 +1,15 @@
 r"""What Figure 2 of Wild VI depends on: the first step sizes, their ceiling, where the chain starts, the bandwidth.
 
-Cells of :mod:`wild_mixture` with one thing changed. Steps made by hand are chosen by the exact divergence.
+Cells of :mod:`.wild_mixture` with one thing changed. Steps made by hand are chosen by the exact divergence.
 """
 
 from __future__ import annotations
 
+from gpvi_lib.experiments import wild_mixture
 from gpvi_lib.experiments.build import with_change
-from gpvi_lib.experiments.wild_mixture import config as unchanged
-from gpvi_lib.experiments.wild_mixture import run as run_unchanged
-from gpvi_lib.experiments.wild_mixture import seeds
-from gpvi_lib.lab.experiment import Experiment
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 
+(UNCHANGED,) = wild_mixture.EXPERIMENTS
 NEAR = {"start": {"mean": -5.0}}
 """Half as far from the mixture."""
 CHANGES: dict[str, tuple[str, dict]] = {
@@ -26,19 +25,21 @@ METHODS = tuple(CHANGES)
 def config(method: str, profile: str) -> dict:
     """That of the row it changes, with the change."""
     row, change = CHANGES[method]
-    return with_change(unchanged(row, profile), change)
+    return with_change(UNCHANGED.configuration(row, profile), change)
 
 
-def run(config: dict, method: str, context):
+def run(config: dict, method: str, context: RunContext) -> Outcome:
     """As the row that it changes."""
-    return run_unchanged(config, CHANGES[method][0], context)
+    return UNCHANGED.run(config, CHANGES[method][0], context)
 
 
-EXPERIMENT = Experiment(
-    name="wild-mixture-controls",
-    title="Figure 2 of Wild VI, one thing changed: first steps, ceiling, samples, start",
-    methods=METHODS,
-    config=config,
-    seeds=seeds,
-    run=run,
+EXPERIMENTS = (
+    Experiment(
+        name="wild-mixture-controls",
+        title="Figure 2 of Wild VI, one thing changed: first steps, ceiling, samples, start",
+        methods=METHODS,
+        config=config,
+        seeds=UNCHANGED.seeds,
+        run=run,
+    ),
 )
