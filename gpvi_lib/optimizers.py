@@ -18,7 +18,7 @@ Factory = Callable[[list[dict]], torch.optim.Optimizer]
 class Optimizer:
     """An algorithm, its learning rates and where they go; :class:`Adam`, :class:`RMSprop` and :class:`SGD` are three.
 
-    For another one of ``torch.optim`` derive a class that sets ``algorithm``, or give :func:`gpvi_lib.fit` a factory.
+    For another one of ``torch.optim`` derive a class that sets ``algorithm``, or give :func:`~gpvi_lib.fit` a factory.
 
     Args:
         lr: learning rate, η > 0.
@@ -31,6 +31,12 @@ class Optimizer:
 
     Raises:
         ValueError: if a rate is negative or not finite, or lr is 0.
+
+    Example:
+        >>> class NAdam(Optimizer):
+        ...     algorithm = torch.optim.NAdam
+        >>> NAdam(0.1, final_lr=0.001).make(MeanField(torch.zeros(3))).defaults["lr"]
+        0.1
     """
 
     lr: float
@@ -70,10 +76,9 @@ class Adam(Optimizer):
     Args and errors are those of :class:`Optimizer`.
 
     Example:
-        >>> import torch
-        >>> from gpvi_lib import Adam, Gaussian, ParVI, Particles, fit
         >>> rng = torch.Generator().manual_seed(0)
-        >>> particles, target = Particles(20, 2, rng=rng), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> particles = Particles(torch.randn(20, 2, generator=rng))
+        >>> target = Gaussian(torch.zeros(2), torch.eye(2))
         >>> adam = Adam(lr=1e-1, final_lr=1e-3)
         >>> result = fit(particles, target, ParVI(), steps=5, optimizer=adam, rng=rng, progress=False)
         >>> Adam(lr=0.1, final_lr=0.0).lr_at(step=1, steps=2)

@@ -8,6 +8,7 @@ import torch
 from reading import history, runs, values
 
 from gpvi_lib import Banana
+from gpvi_lib.experiments import injectivity_plane
 
 TARGETS = ("banana", "banana_turned", "modes")
 KINDS = ("exact_density", "gpvi", "lipschitz", "no_head")
