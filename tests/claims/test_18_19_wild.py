@@ -33,7 +33,7 @@ def test_18_learned_by_svgd_beats_what_is_printed():
 def test_18_a_free_exponent_and_mala_beat_what_is_learned():
     assert kl("power_free")[0] == pytest.approx(0.0011, abs=5e-5)
     assert values("wild-mixture", "power_free", "exponent")[0] == 1.25
-    assert kl("mala")[0] == pytest.approx(0.0003, abs=5e-5)
+    assert between(kl("mala"), 0.0003, 0.0003, 4, 3)
     assert max(kl("power_free").max(), kl("mala").max()) < kl("svgd_truncated").min()
 
 
@@ -60,11 +60,13 @@ def test_18_the_v_statistic_is_lower_seed_by_seed():
 
 
 def test_18_the_first_steps():
-    assert kl("svgd_full_from_1", "wild-mixture-controls")[0] == pytest.approx(0.016, abs=5e-4)
-    assert kl("svgd_truncated_from_1", "wild-mixture-controls")[0] == pytest.approx(0.003, abs=5e-4)
+    assert between(kl("svgd_full_from_1", "wild-mixture-controls"), 0.004, 0.016, 3, 3)
+    assert between(kl("svgd_truncated_from_1", "wild-mixture-controls"), 0.0033, 0.0036, 4, 3)
 
 
 # 19
+
+PRINTED = ("constant", "power", "adagrad", "rmsprop", "adadelta")
 
 
 def at_ten(row, key="log_likelihood"):
@@ -75,9 +77,11 @@ def at_ten(row, key="log_likelihood"):
 def test_19_learned_steps_beat_the_printed_ones_and_no_step_beats_them():
     learned, copied = at_ten("svgd"), at_ten("transfer")
     assert between(learned, -0.55, -0.51, 2, 3) and between(copied, -0.52, -0.50, 2, 3)
-    printed = [at_ten(row) for row in ("constant", "power", "adagrad", "rmsprop", "adadelta")]
-    best = max(found.max() for found in printed if len(found))
-    assert round(best, 2) == -0.60 and learned.min() > best
+    best = np.max([at_ten(row) for row in PRINTED], axis=0)  # of each seed
+    assert between(best, -0.62, -0.59, 2, 3) and learned.min() > best.max()
+    accuracies = np.array([at_ten(row, "accuracy") for row in PRINTED])
+    assert 0.534 < accuracies.min() < 0.545 and 0.675 < accuracies.max() < 0.685
+    assert between(at_ten("svgd", "accuracy"), 0.71, 0.76, 2, 3)
     assert (copied > learned).all()
 
 
@@ -91,12 +95,21 @@ def test_19_moments():
 
 
 def test_19_ksd_loses_its_chains_and_the_likelihood_does_not_mind():
-    assert at_ten("ksd_u")[0] == pytest.approx(-0.57, abs=0.005)
-    assert at_ten("ksd_u", "share_outside")[0] == pytest.approx(0.77, abs=0.005)
-    assert at_ten("ksd_u", "mean_error")[0] == pytest.approx(3300, rel=0.01)
+    scores, best = at_ten("ksd_u"), np.max([at_ten(row) for row in PRINTED], axis=0)
+    assert scores.round(2).tolist() == [-0.57, -0.59, -0.63] and (scores > best).tolist() == [True, True, False]
+    assert between(at_ten("ksd_u", "share_outside"), 0.77, 0.91, 2, 3)
+    assert between(at_ten("ksd_u", "mean_error"), 3300, 4900, -2, 3)
+    assert between(at_ten("ksd_u_two_batches", "share_outside"), 0.72, 0.79, 2, 3)
 
 
 def test_19_the_gain_is_in_the_coordinates():
-    assert at_ten("svgd_scalar")[0] == pytest.approx(-0.60, abs=0.005)
-    assert at_ten("curvature")[0] == pytest.approx(-0.58, abs=0.005)
-    assert at_ten("curvature", "share_outside")[0] == pytest.approx(0.1, abs=0.01)
+    assert between(at_ten("svgd_scalar"), -0.62, -0.60, 2, 3)
+    assert between(at_ten("curvature"), -0.59, -0.58, 2, 3)
+    assert between(at_ten("curvature", "share_outside"), 0.02, 0.105, 3, 3)
+    assert between(at_ten("curvature", "mean_error"), 9, 34, 0, 3)
+
+
+def test_19_noise_adds_nothing_and_held_scores_lose():
+    assert between(at_ten("svgd_without_noise"), -0.55, -0.51, 2, 3)
+    assert between(at_ten("svgd_truncated"), -0.60, -0.56, 2, 3)
+    assert (at_ten("svgd_truncated") < at_ten("svgd")).all()
