@@ -84,6 +84,9 @@ test: lint ## all that CI checks: lint, tests with coverage, committed notebooks
 	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -q tests notebooks --nbval --nbval-current-env -n $(WORKERS) --dist loadfile \
 	  --durations=30 --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
 
+check: lint ## for every edit: lint, and the tests that run no experiment, notebook or command line
+	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -q tests -m "not slow" -n $(WORKERS) --dist loadfile </dev/null
+
 # Another processor rounds differently, and so does another number of threads: torch without vector instructions;
 # torch, oneDNN, MKL and numpy's OpenBLAS as on one with AVX2 and no more; one thread and two. On a machine that
 # cannot do one of these it is ignored. Figures go to build/, for they differ in their last digits.

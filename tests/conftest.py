@@ -6,9 +6,16 @@ import threading
 
 import pytest
 import torch
+from slow_files import SLOW
 
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.lab import provenance
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from slow_files import SLOW
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS_COME_FROM = {"torch": "2.11.0", "torchvision": "0.26.0"}
@@ -190,6 +191,10 @@ def test_every_import_is_a_declared_dependency():
             if declared.isdisjoint(canonicalize_name(name) for name in providers.get(module, [module])):
                 undeclared.setdefault(module, str(path.relative_to(ROOT)))
     assert undeclared == {}
+
+
+def test_what_make_check_leaves_out_is_there():
+    assert set(SLOW) <= {path.stem for path in (ROOT / "tests").glob("test_*.py")}
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess:
