@@ -14,6 +14,7 @@ from torch.optim.adam import adam
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
+from gpvi_lib.checks import check_count, check_rng
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
@@ -55,7 +56,8 @@ class Minibatches:
     """
 
     def __init__(self, num_data: int, batch_size: int) -> None:
-        if not 1 <= batch_size <= num_data:
+        check_count("batch_size", batch_size)
+        if batch_size > num_data:
             raise ValueError(f"batch_size must be between 1 and the {num_data} data, got {batch_size}")
         self.num_data, self.batch_size = num_data, batch_size
         self.order: Tensor | None = None
@@ -260,8 +262,8 @@ def fit(
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, objective
             or setting.
     """
-    if steps < 0:
-        raise ValueError(f"steps must not be negative, got {steps}")
+    check_count("steps", steps, least=0)
+    check_count("callback_every", callback_every, least=0)
     checkpoint = None if checkpoint is None else Path(checkpoint)
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
@@ -315,8 +317,7 @@ def _check_arguments(target: Target, rng: torch.Generator) -> None:
             f"{type(target).__name__} is no target, it has no {' and no '.join(missing)}: a target is an object with "
             "dim and log_prob(x), one number per row of x"
         )
-    if not isinstance(rng, torch.Generator):
-        raise ValueError(f"rng must be a torch.Generator, such as torch.Generator().manual_seed(0), got {rng!r}")
+    check_rng(rng)
 
 
 def _keep_freed_memory() -> None:

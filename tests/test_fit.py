@@ -580,7 +580,7 @@ def test_a_target_needs_no_more_than_a_dimension_and_a_density():
         (torch.distributions.Normal(0.0, 1.0), {}, "Normal is no target, it has no dim: a target is an object with"),
         (lambda x: x, {}, "function is no target, it has no dim and no log_prob"),
         (Smallest(), {"rng": 0}, r"rng must be a torch.Generator, such as torch.Generator\(\).manual_seed\(0\), got 0"),
-        (Smallest(), {"steps": -1}, "steps must not be negative, got -1"),
+        (Smallest(), {"steps": -1}, "steps must be a whole number >= 0, got -1"),
     ],
 )
 def test_arguments_that_cannot_work_are_named(target, arguments, message):
@@ -651,10 +651,9 @@ def test_minibatches_need_data():
         fit_particles(Bare(lambda x: x.sum(-1)), batch_size=3)
 
 
-@pytest.mark.parametrize("batch_size", [0, -1, 21])
-def test_minibatches_must_fit_the_data(batch_size):
-    with pytest.raises(ValueError, match=f"between 1 and the 20 data, got {batch_size}"):
-        fit_particles(regression(), batch_size=batch_size)
+def test_minibatches_must_fit_the_data():
+    with pytest.raises(ValueError, match="between 1 and the 20 data, got 21"):
+        fit_particles(regression(), batch_size=21)
 
 
 # Minibatches
