@@ -156,7 +156,8 @@ class Training:
         """Note what tells this run from others, before training changes any of it.
 
         That is settings, seed, kind of device, objective, data, the target at a fixed point, and of the sampler its
-        class, its plain attributes, shapes and type of its parameters, and its buffers (such as a fixed λ).
+        class, its plain attributes, shapes, type and first values of its parameters, and its buffers (such as a fixed
+        λ).
         """
         parameters = list(self.sampler.parameters())
         point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))
@@ -179,6 +180,7 @@ class Training:
             }
             | {f"sampler.{name}": value for name, value in plain.items() if name != "training"}
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
+            | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
             | checkpoints.digest({f"target.{name}": tensor for name, tensor in data.items()})
         )
 
@@ -259,8 +261,8 @@ def fit(
             rate for λ and no λ to train.
         TypeError: if ``optimizer`` is none.
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
-        GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, objective
-            or setting.
+        GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
+            objective or setting.
     """
     check_count("steps", steps, least=0)
     check_count("callback_every", callback_every, least=0)
@@ -268,6 +270,8 @@ def fit(
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
         state.settings["final_lr"] = [state.rates.final_lr, steps]
+    if callback is not None:
+        state.settings["callback_every"] = callback_every
     if checkpoint is not None:
         state.identify()
     if checkpoint is not None and checkpoint.exists():
