@@ -76,7 +76,7 @@ def _feed(what: "hashlib._Hash", content: object) -> None:
 def _feed_tensor(what: "hashlib._Hash", tensor: torch.Tensor) -> None:
     content = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())  # in order, whatever its strides
     what.update(f"{content.dtype} {tuple(content.shape)}".encode())
-    what.update(content.reshape(-1).view(torch.uint8).numpy())
+    what.update(content.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def refuse_another_run(path: Path, own: dict, saved: dict) -> None:

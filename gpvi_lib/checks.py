@@ -58,3 +58,13 @@ def check_rng(rng: object) -> None:
     """
     if not isinstance(rng, torch.Generator):
         raise GPVIError(f"rng must be a torch.Generator, such as torch.Generator().manual_seed(0), got {rng!r}")
+
+
+def check_instance(name: str, value: object) -> None:
+    """Refuse a class where one of its instances belongs.
+
+    Raises:
+        GPVIError: naming the class.
+    """
+    if isinstance(value, type):
+        raise GPVIError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...)")

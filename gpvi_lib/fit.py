@@ -14,7 +14,7 @@ from torch.optim.adam import adam
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.checks import check_count, check_rng
+from gpvi_lib.checks import check_count, check_instance, check_rng
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
@@ -98,7 +98,7 @@ class Training:
         rng: torch.Generator,
         batch_size: int | None = None,
     ) -> None:
-        _check_arguments(target, rng)
+        _check_arguments(sampler, target, objective, rng)
         _keep_freed_memory()
         self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
         self.batches: Minibatches | None = None
@@ -314,7 +314,14 @@ def fit(
     return state.result
 
 
-def _check_arguments(target: Target, rng: torch.Generator) -> None:
+def _check_arguments(sampler: Sampler, target: Target, objective: Objective, rng: torch.Generator) -> None:
+    for name, value in (("sampler", sampler), ("target", target), ("objective", objective)):
+        check_instance(name, value)
+    if not any(parameter.requires_grad for parameter in sampler.parameters()):
+        raise ValueError(
+            f"the {type(sampler).__name__} has no parameter with requires_grad=True, there is nothing to train: "
+            "sampler.requires_grad_() undoes a freeze"
+        )
     missing = [name for name in ("dim", "log_prob") if not hasattr(target, name)]
     if missing:
         raise ValueError(
@@ -336,6 +343,7 @@ def _keep_freed_memory() -> None:
 def _made(optimizer: Optimizer | Factory, sampler: Sampler) -> torch.optim.Optimizer:
     if isinstance(optimizer, Optimizer):
         return optimizer.make(sampler)
+    _refuse_class(optimizer)
     made = optimizer([{"params": list(sampler.parameters())}]) if callable(optimizer) else None
     if not isinstance(made, torch.optim.Optimizer):
         raise TypeError(
@@ -343,6 +351,12 @@ def _made(optimizer: Optimizer | Factory, sampler: Sampler) -> torch.optim.Optim
             f"torch.optim's, such as partial(torch.optim.AdamW, lr=1e-3), got {optimizer!r}"
         )
     return made
+
+
+def _refuse_class(optimizer: object) -> None:
+    """Classes of ``torch.optim`` make optimizers; ours are values."""
+    if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be an instance, got the class: write {optimizer.__name__}(lr=1e-3)")
 
 
 def _described(optimizer: Optimizer | Factory, made: torch.optim.Optimizer) -> dict:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpvi_lib.activations import ACTIVATIONS, warn_of_kinks
-from gpvi_lib.checks import check_count, check_positive
+from gpvi_lib.checks import check_count, check_instance, check_positive
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF
@@ -89,6 +89,7 @@ class ParVI(DirectionObjective):
     def __post_init__(self) -> None:
         if self.num_samples is not None:
             check_count("num_samples", self.num_samples)
+        check_instance("direction", self.direction)
         if self.independent and not isinstance(self.direction, SVGD):
             raise ValueError(f"independent batches are defined for SVGD, not for {type(self.direction).__name__}")
         if self.independent and self.num_samples is None:
@@ -174,6 +175,7 @@ class GPVI(Objective):
 
     def __post_init__(self) -> None:
         check_count("num_samples", self.num_samples)
+        check_instance("inverse", self.inverse)
         if self.kernel_space not in ("z", "head"):
             raise ValueError(f"kernel_space must be 'z' or 'head', got {self.kernel_space!r}")
 

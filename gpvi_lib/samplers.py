@@ -159,6 +159,8 @@ class Generator(Sampler):
                 self.output.weight.mul_(output_scale[:, None])
                 self.output.bias.copy_(output_scale * standard_normal((dim,), rng, self.output.bias))
         log_scale = None if noise_scale is None else log_noise_scale(noise_scale, dim, dtype, device)
+        if train_noise_scale and log_scale is None:
+            raise ValueError("train_noise_scale=True needs a λ to train: give a noise_scale > 0")
         if train_noise_scale and log_scale is not None:
             self.log_noise_scale = nn.Parameter(log_scale)
         else:

@@ -7,7 +7,7 @@ from torch import Tensor
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.targets.likelihoods import NormalLikelihood
 from gpvi_lib.targets.posterior import Posterior
-from gpvi_lib.targets.priors import NormalPrior
+from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 
 class BayesianLinearRegression:
@@ -26,8 +26,12 @@ class BayesianLinearRegression:
             raise ValueError(
                 f"targets must have shape ({len(inputs)},), one number per row of inputs, got {tuple(targets.shape)}"
             )
+        if not len(inputs):
+            raise ValueError("there are no data: inputs and targets have 0 rows")
         self.inputs, self.targets, self.prior = inputs, targets, prior
         self.num_data, self.dim = inputs.shape
+        if prior is not None:
+            check_prior(prior, self.dim, inputs)
 
     def log_likelihood(self, x: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``(N / B) Σ_b log N(y_b; X_b β, 1)`` without its constant."""
