@@ -7,18 +7,27 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from gpvi_lib.checks import check_count, check_positive
+
 
 class TrainsNetwork:
     """Mixin: a network with its own Adam, built at the first call, when its sizes are known.
 
     Attributes:
+        lr: Adam's learning rate, > 0.
         updates: steps of Adam per call, at least one.
     """
 
+    lr: float
     updates: int
     network: nn.Module | None = None
     optimizer: torch.optim.Optimizer | None = None
     _loaded: dict | None = None
+
+    def check_rates(self) -> None:
+        """Refuse a learning rate or a number of updates that cannot train."""
+        check_positive("lr", self.lr)
+        check_count("updates", self.updates)
 
     def _ensure_network(
         self, build: Callable[[torch.Generator], nn.Module], lr: float, rng: torch.Generator
@@ -26,8 +35,6 @@ class TrainsNetwork:
         """The network: built with first weights from ``rng``, or from the loaded state without touching ``rng``."""
         if self.network is not None:
             return self.network
-        if self.updates < 1:
-            raise ValueError(f"{type(self).__name__} needs at least one update per call, got updates = {self.updates}")
         loaded, self._loaded = self._loaded, None
         self.network = build(rng if loaded is None else torch.Generator(rng.device))
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=lr, fused=True)

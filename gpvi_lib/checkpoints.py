@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +13,16 @@ import torch
 from gpvi_lib.errors import GPVIError, OutOfTime
 from gpvi_lib.paths import write_atomically
 
+CHECKSUM = "checksum"
+"""The name under which a checkpoint keeps the checksum of all else in it."""
+
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
 def save(path: Path, state: dict) -> None:
     """Make ``path`` hold ``state`` (tensors, numbers, strings and containers of them): all of it or nothing.
+
+    A checksum over the content goes with it, under :data:`CHECKSUM`.
 
     Example:
         >>> from pathlib import Path
@@ -26,14 +30,18 @@ def save(path: Path, state: dict) -> None:
         >>> load(Path("run.pt"), torch.device("cpu"))["step"]
         3
     """
-    write_atomically(path, lambda file: torch.save(state, file))
+    sealed = state | {CHECKSUM: checksum(state)}
+    write_atomically(path, lambda file: torch.save(sealed, file))
 
 
-def load(path: Path, device: torch.device) -> dict:
+def load(path: Path, device: torch.device, *names: str) -> dict:
     """The state in ``path``, its tensors on ``device``.
 
+    Args:
+        names: what has to be in it.
+
     Raises:
-        GPVIError: if the file is no checkpoint, or not all of one.
+        GPVIError: if the file is no checkpoint, not all of one, was changed after it was written, or lacks a name.
 
     Example:
         >>> from pathlib import Path
@@ -42,11 +50,45 @@ def load(path: Path, device: torch.device) -> dict:
         {'step': 3}
     """
     try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except torch.OutOfMemoryError:  # a RuntimeError, but not the file's fault
+        state = torch.load(path, map_location=device, weights_only=True)
+        seal = state.pop(CHECKSUM)
+        intact = seal == checksum(state) and all(name in state for name in names)
+    except (torch.OutOfMemoryError, MemoryError):  # not the file's fault
         raise
-    except (RuntimeError, EOFError, pickle.UnpicklingError):
-        raise GPVIError(f"{path} is no checkpoint or is damaged: delete it to start anew") from None
+    except Exception as error:  # a damaged file fails wherever the damage is: in the archive, the pickle or a string
+        raise GPVIError(f"{path} is no checkpoint or is damaged: delete it to start anew") from error
+    if not intact:
+        raise GPVIError(f"{path} is no checkpoint or is damaged: delete it to start anew")
+    return state
+
+
+def checksum(content: object) -> str:
+    """Return the SHA-256 of a state: tensors by type, shape and bytes, all else by what it prints as."""
+    what = hashlib.sha256()
+    _feed(what, content)
+    return what.hexdigest()
+
+
+def _feed(what: "hashlib._Hash", content: object) -> None:
+    if isinstance(content, torch.Tensor):
+        _feed_tensor(what, content)
+    elif isinstance(content, dict):
+        what.update(f"dict {len(content)};".encode())
+        for key, value in content.items():
+            _feed(what, key)
+            _feed(what, value)
+    elif isinstance(content, list | tuple):
+        what.update(f"{type(content).__name__} {len(content)};".encode())
+        for value in content:
+            _feed(what, value)
+    else:
+        what.update(f"{type(content).__name__} {content!r};".encode())
+
+
+def _feed_tensor(what: "hashlib._Hash", tensor: torch.Tensor) -> None:
+    content = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())  # in order, whatever its strides
+    what.update(f"{content.dtype} {tuple(content.shape)}".encode())
+    what.update(content.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def refuse_another_run(path: Path, own: dict, saved: dict) -> None:
@@ -74,9 +116,8 @@ def digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     """Return a fingerprint of each tensor (type, shape and bytes), so that a checkpoint of other data is refused."""
     found = {}
     for name, tensor in tensors.items():
-        content = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())  # in order, whatever its strides
-        what = hashlib.sha256(f"{content.dtype} {tuple(content.shape)}".encode())
-        what.update(content.reshape(-1).view(torch.uint8).numpy().tobytes())
+        what = hashlib.sha256()
+        _feed_tensor(what, tensor)
         found[name] = what.hexdigest()
     return found
 

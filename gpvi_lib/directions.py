@@ -14,6 +14,7 @@ from torch import Tensor
 from gpvi_lib import linalg
 from gpvi_lib.activations import ACTIVATIONS, check_activation, warn_of_kinks
 from gpvi_lib.auxiliary import TrainsNetwork
+from gpvi_lib.checks import check_hidden, check_positive
 from gpvi_lib.kernels import RBF, kernel_gradient_sum
 from gpvi_lib.samplers import mlp_from_rng, standard_normal
 
@@ -93,8 +94,7 @@ class GFSF(Direction):
     ridge: float = 1e-4
 
     def __post_init__(self) -> None:
-        if not self.ridge > 0:
-            raise ValueError(f"GFSF's ridge α must be positive, got {self.ridge}")
+        check_positive("GFSF's ridge α", self.ridge)
 
     def __call__(self, x, score, rng=None):
         k, weight = self.kernel(x)
@@ -182,6 +182,9 @@ class SteinCritic(TrainsNetwork, Direction):
 
     def __post_init__(self) -> None:
         check_activation(self.activation)
+        check_hidden(self.hidden)
+        check_positive("l2_weight", self.l2_weight)
+        self.check_rates()
 
     def check(self) -> None:
         """Warn of a critic whose loss has a biased gradient."""

@@ -14,6 +14,7 @@ from torch.optim.adam import adam
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
+from gpvi_lib.checks import check_count, check_instance, check_rng
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
@@ -60,7 +61,8 @@ class Minibatches:
     """
 
     def __init__(self, num_data: int, batch_size: int) -> None:
-        if not 1 <= batch_size <= num_data:
+        check_count("batch_size", batch_size)
+        if batch_size > num_data:
             raise ValueError(f"batch_size must be between 1 and the {num_data} data, got {batch_size}")
         self.num_data, self.batch_size = num_data, batch_size
         self.order: Tensor | None = None
@@ -101,7 +103,7 @@ class Training:
         rng: torch.Generator,
         batch_size: int | None = None,
     ) -> None:
-        _check_arguments(target, rng)
+        _check_arguments(sampler, target, objective, rng)
         _keep_freed_memory()
         self.sampler, self.target, self.objective, self.rng = sampler, target, objective, rng
         self.batches: Minibatches | None = None
@@ -159,7 +161,8 @@ class Training:
         """Note what tells this run from others, before training changes any of it.
 
         That is settings, seed, kind of device, objective, data, the target at a fixed point, and of the sampler its
-        class, its plain attributes, shapes and type of its parameters, and its buffers (such as a fixed λ).
+        class, its plain attributes, shapes, type and first values of its parameters, and its buffers (such as a fixed
+        λ).
         """
         parameters = list(self.sampler.parameters())
         point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))
@@ -182,6 +185,7 @@ class Training:
             }
             | {f"sampler.{name}": value for name, value in plain.items() if name != "training"}
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
+            | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
             | checkpoints.digest({f"target.{name}": tensor for name, tensor in data.items()})
         )
 
@@ -262,8 +266,8 @@ def fit(
             rate for λ and no λ to train.
         TypeError: if ``optimizer`` is none.
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
-        GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, objective
-            or setting.
+        GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
+            objective or setting.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -272,12 +276,14 @@ def fit(
         >>> bool((sampler.mean - 1).abs().max() < 0.2), len(result.diagnostics)
         (True, 100)
     """
-    if steps < 0:
-        raise ValueError(f"steps must not be negative, got {steps}")
+    check_count("steps", steps, least=0)
+    check_count("callback_every", callback_every, least=0)
     checkpoint = None if checkpoint is None else Path(checkpoint)
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
         state.settings["final_lr"] = [state.rates.final_lr, steps]
+    if callback is not None:
+        state.settings["callback_every"] = callback_every
     if checkpoint is not None:
         state.identify()
     if checkpoint is not None and checkpoint.exists():
@@ -320,15 +326,21 @@ def fit(
     return state.result
 
 
-def _check_arguments(target: Target, rng: torch.Generator) -> None:
+def _check_arguments(sampler: Sampler, target: Target, objective: Objective, rng: torch.Generator) -> None:
+    for name, value in (("sampler", sampler), ("target", target), ("objective", objective)):
+        check_instance(name, value)
+    if not any(parameter.requires_grad for parameter in sampler.parameters()):
+        raise ValueError(
+            f"the {type(sampler).__name__} has no parameter with requires_grad=True, there is nothing to train: "
+            "sampler.requires_grad_() undoes a freeze"
+        )
     missing = [name for name in ("dim", "log_prob") if not hasattr(target, name)]
     if missing:
         raise ValueError(
             f"{type(target).__name__} is no target, it has no {' and no '.join(missing)}: a target is an object with "
             "dim and log_prob(x), one number per row of x"
         )
-    if not isinstance(rng, torch.Generator):
-        raise ValueError(f"rng must be a torch.Generator, such as torch.Generator().manual_seed(0), got {rng!r}")
+    check_rng(rng)
 
 
 def _keep_freed_memory() -> None:
@@ -343,6 +355,7 @@ def _keep_freed_memory() -> None:
 def _made(optimizer: Optimizer | Factory, sampler: Sampler) -> torch.optim.Optimizer:
     if isinstance(optimizer, Optimizer):
         return optimizer.make(sampler)
+    _refuse_class(optimizer)
     made = optimizer([{"params": list(sampler.parameters())}]) if callable(optimizer) else None
     if not isinstance(made, torch.optim.Optimizer):
         raise TypeError(
@@ -350,6 +363,12 @@ def _made(optimizer: Optimizer | Factory, sampler: Sampler) -> torch.optim.Optim
             f"torch.optim's, such as partial(torch.optim.AdamW, lr=1e-3), got {optimizer!r}"
         )
     return made
+
+
+def _refuse_class(optimizer: object) -> None:
+    """Classes of ``torch.optim`` make optimizers; ours are values."""
+    if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be an instance, got the class: write {optimizer.__name__}(lr=1e-3)")
 
 
 def _described(optimizer: Optimizer | Factory, made: torch.optim.Optimizer) -> dict:

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Transform
 
+from gpvi_lib.checks import check_count, check_positive, check_rng
 from gpvi_lib.extras import optional
 from gpvi_lib.samplers import Sampler, normal_log_prob, standard_normal
 
@@ -52,8 +53,10 @@ class Flow(Sampler):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
-        if depth < 1 or not base_stdev > 0:
-            raise ValueError(f"a flow needs depth >= 1 and base_stdev > 0, got {depth} and {base_stdev}")
+        check_count("dim", dim)
+        check_count("depth", depth)
+        check_positive("base_stdev", base_stdev)
+        check_rng(rng)
         pyro = optional("pyro.distributions.transforms")
         self.dim, self.base_stdev = dim, float(base_stdev)
         bound = 1 / math.sqrt(dim)
@@ -81,6 +84,6 @@ class Flow(Sampler):
         self, num_samples: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """``x`` and ``log q(x)``, exact."""
-        z = self.base_stdev * standard_normal((num_samples, self.dim), rng, next(self.parameters()))
+        z = self.base_stdev * standard_normal((self._number(num_samples), self.dim), rng, next(self.parameters()))
         x, log_det = self.push(z)
         return x, normal_log_prob(z, self.base_stdev) - log_det

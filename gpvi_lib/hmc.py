@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
+from gpvi_lib.checks import check_count, check_positive, check_rng
 from gpvi_lib.errors import GPVIError
 
 LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
@@ -59,6 +60,11 @@ def value_and_score(log_prob: LogProb, x: Tensor) -> tuple[Float[Tensor, " c"], 
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
         value = log_prob(x)
+        if not (isinstance(value, Tensor) and value.requires_grad):
+            raise ValueError(
+                f"log_prob must return a tensor that is differentiable in x, got {type(value).__name__}: compute with "
+                "torch operations, without numpy, .detach(), .item() and no_grad()"
+            )
         (gradient,) = torch.autograd.grad(value.sum(), x)
     return value.detach(), gradient
 
@@ -269,6 +275,7 @@ def hmc(
         >>> 0.7 < result.acceptance.mean() < 0.9, 0.05 < result.step_size < 0.2  # the standard deviation is 0.1
         (tensor(True), True)
     """
+    check_rng(rng)
     _check(step_size, num_leapfrog, num_steps, burn_in, thin)
     if adapt and not (burn_in > 0 and 0 < target_acceptance < 1):
         raise ValueError(
@@ -316,9 +323,10 @@ def hmc(
 def _check(step_size: float, num_leapfrog: int | tuple[int, int], num_steps: int, burn_in: int, thin: int) -> None:
     """Refuse settings that cannot work."""
     least, most = num_leapfrog if isinstance(num_leapfrog, tuple) else (num_leapfrog, num_leapfrog)
-    for name, value in (("thin", thin), ("num_leapfrog", least), ("step_size", step_size)):
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
+    for name, value in (("thin", thin), ("num_leapfrog", least), ("num_leapfrog", most), ("num_steps", num_steps)):
+        check_count(name, value)
+    check_count("burn_in", burn_in, least=0)
+    check_positive("step_size", step_size)
     if most < least:
         raise ValueError(f"num_leapfrog is a pair (least, most), got {num_leapfrog}")
     if not 0 <= burn_in <= num_steps - thin:

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from gpvi_lib import linalg
 from gpvi_lib.auxiliary import TrainsNetwork
+from gpvi_lib.checks import check_count
 from gpvi_lib.kernels import kernel_gradient_sum
 from gpvi_lib.samplers import Linearization, _linear, mlp_from_rng
 
@@ -285,6 +286,11 @@ class HelperInverse(TrainsNetwork, InverseJacobian):
     num_layers: int = 3
     lr: float = 1e-4
     updates: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("width", self.width)
+        check_count("num_layers", self.num_layers, least=0)
+        self.check_rates()
 
     def __call__(self, linearization, source, query, weight, rng):
         out, k = linearization.output_weight, linearization.noise_dim

@@ -9,6 +9,7 @@ from typing import Literal
 from torch.nn import functional as F
 
 from gpvi_lib.auxiliary import TrainsNetwork
+from gpvi_lib.checks import check_count, check_hidden
 from gpvi_lib.entropy import check_entropy, linearized_entropy
 from gpvi_lib.latent import latent_part
 from gpvi_lib.objectives import Objective, _check_slopes
@@ -45,8 +46,7 @@ class LIVI(Objective):
     iterations: int | None = None
 
     def __post_init__(self) -> None:
-        if self.num_samples < 1:
-            raise ValueError(f"LIVI needs one sample a step at least, got num_samples = {self.num_samples}")
+        check_count("num_samples", self.num_samples)
         check_entropy(self.entropy, self.iterations)
 
     def check(self, sampler: Sampler) -> None:
@@ -93,8 +93,9 @@ class AVB(TrainsNetwork, Objective):
     lr: float = 1e-3
 
     def __post_init__(self) -> None:
-        if self.num_samples < 1:
-            raise ValueError(f"AVB needs one sample a step at least, got num_samples = {self.num_samples}")
+        check_count("num_samples", self.num_samples)
+        check_hidden(self.hidden)
+        self.check_rates()
 
     def __call__(self, sampler, target, batch, rng):
         prior = getattr(target, "prior", None)

@@ -6,11 +6,39 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpvi_lib.checks import check_positive
 from gpvi_lib.extras import optional
 from gpvi_lib.kernels import RBF, squared_distances
 
 ECE_BINS = 15
 """M = 15 bins of equal width (appendix E says "equally sized"; Guo et al. 2017 use equal width)."""
+
+
+def _check_networks(outputs: Tensor) -> None:
+    if not len(outputs):
+        raise ValueError("there are 0 networks, and their mean is not defined: draw at least one")
+
+
+def _check_probabilities(name: str, values: Tensor) -> None:
+    if not values.numel() or not bool(((values >= 0) & (values <= 1)).all()):
+        raise ValueError(
+            f"{name} must be probabilities, between 0 and 1, of at least one datum: got {tuple(values.shape)} with "
+            f"{int((~((values >= 0) & (values <= 1))).sum())} that are not (logits.softmax(-1) makes some)"
+        )
+
+
+def _check_classified(probabilities: Tensor, labels: Tensor) -> None:
+    """Refuse logits in place of probabilities, and labels that are no class."""
+    _check_probabilities("probabilities", probabilities)
+    if not bool(((probabilities.sum(-1) - 1).abs() < 1e-2).all()):  # half precision rounds by less
+        raise ValueError("the probabilities of each datum must sum to 1: logits.softmax(-1) does")
+    if labels.shape != probabilities.shape[:1] or labels.is_floating_point():
+        raise ValueError(
+            f"labels must be class indices ({len(probabilities)},), got {labels.dtype} {tuple(labels.shape)}"
+        )
+    classes = probabilities.shape[-1]
+    if not bool(((labels >= 0) & (labels < classes)).all()):
+        raise ValueError(f"labels must lie between 0 and {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
 
 
 def relative_error(estimate: Tensor, truth: Tensor) -> float:
@@ -48,10 +76,14 @@ def total_variation(p: Float[Tensor, "*batch c"], q: Float[Tensor, "*batch c"]) 
 def predictive(logits: Float[Tensor, "n b c"]) -> Float[Tensor, "b c"]:
     """Posterior predictive probabilities: the mean over ``n`` networks of their softmax outputs.
 
+    Raises:
+        ValueError: if ``n = 0``.
+
     Example:
         >>> predictive(torch.zeros(3, 2, 4)).shape  # three networks, two inputs, four classes
         torch.Size([2, 4])
     """
+    _check_networks(logits)
     return logits.softmax(-1).mean(0)
 
 
@@ -72,6 +104,7 @@ def predictive_variance(logits: Float[Tensor, "n b c"]) -> Float[Tensor, " b"]:
         >>> predictive_variance(torch.zeros(3, 2, 4))  # three networks that agree
         tensor([0., 0.])
     """
+    _check_networks(logits)
     return logits.softmax(-1).var(0, correction=0).sum(-1)
 
 
@@ -110,6 +143,8 @@ def regression_log_likelihood(
         >>> regression_log_likelihood(torch.zeros(3, 2), torch.zeros(2), 1.0)  # -log √(2π)
         tensor([-0.9189, -0.9189])
     """
+    _check_networks(predictions)
+    check_positive("noise_scale", noise_scale)
     squares = ((predictions - targets) / noise_scale).square()
     constant = math.log(noise_scale * math.sqrt(2 * math.pi)) + math.log(len(predictions))
     return (-0.5 * squares).logsumexp(0) - constant
@@ -135,10 +170,14 @@ def regression_calibration_error(pit: Float[Tensor, " b"]) -> float:
     0 for calibrated predictions of infinitely many data, 1/2 at worst. For ``b`` calibrated data it is about
     ``0.31 / √b``: no method can be expected to be better than that.
 
+    Raises:
+        ValueError: if there are no data, or a number is no probability (NaN is none).
+
     Example:
         >>> regression_calibration_error(torch.linspace(0.005, 0.995, 100)) < 0.01  # evenly spread, as calibrated ones
         True
     """
+    _check_probabilities("pit", pit)
     levels = torch.linspace(0.01, 0.99, 99, dtype=pit.dtype, device=pit.device)
     return float((interval_coverage(pit, levels) - levels).abs().mean())
 
@@ -156,13 +195,17 @@ def auroc(known: Float[Tensor, " b"], unknown: Float[Tensor, " u"]) -> float:
 
 
 def expected_calibration_error(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
-    """Mean over data of ``|accuracy - confidence|`` of their confidence bin, 15 bins of equal width (TorchMetrics').
+    """Mean over data of |accuracy - confidence| of their confidence bin, 15 bins of equal width (TorchMetrics').
+
+    Raises:
+        ValueError: if the rows are not distributions over classes, or the labels not all among the classes.
 
     Example:
         >>> certain = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
         >>> expected_calibration_error(certain, torch.tensor([0, 1]))  # right half of the time
         0.5
     """
+    _check_classified(probabilities, labels)
     torchmetrics = optional("torchmetrics.functional.classification")
     classes = probabilities.shape[1]
     return float(torchmetrics.multiclass_calibration_error(probabilities, labels, classes, n_bins=ECE_BINS, norm="l1"))
@@ -181,10 +224,14 @@ def accuracy(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> 
 def log_likelihood(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
     """Mean log predictive probability of the true class, in nats.
 
+    Raises:
+        ValueError: as :func:`expected_calibration_error`.
+
     Example:
         >>> round(log_likelihood(torch.tensor([[0.5, 0.5]]), torch.tensor([0])), 2)  # -log 2
         -0.69
     """
+    _check_classified(probabilities, labels)
     chosen = probabilities.gather(-1, labels[:, None])
     return float(chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log().mean())
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import is_lazy
 
 from gpvi_lib.activations import ACTIVATIONS, check_activation
 
@@ -47,6 +48,11 @@ class FlatModule:
             raise ValueError(
                 f"batch norm is not supported ({', '.join(norms)}): it ties the data of a minibatch to each other; "
                 "use GroupNorm or LayerNorm, or leave it out"
+            )
+        lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
+        if lazy:
+            raise ValueError(
+                f"{', '.join(lazy)} of a lazy module has no shape yet: run the module once on some inputs before"
             )
         self.one_by_one: bool | None = None
         self._convolves = any(isinstance(part, _ConvNd) for part in module.modules())
@@ -91,7 +97,7 @@ class FlatModule:
         """Outputs of all ``n`` networks on the same inputs.
 
         Raises:
-            ValueError: if inputs and weights are not of the same precision.
+            ValueError: if inputs and weights are not of the same precision, or the module returns no tensor.
         """
         if inputs.is_floating_point() and inputs.dtype != w.dtype:
             raise ValueError(
@@ -101,7 +107,12 @@ class FlatModule:
         constants = self._constants_like(w)
 
         def one(parameters: dict[str, Tensor]) -> Tensor:
-            return functional_call(self._module, parameters | constants, (inputs,))
+            outputs = functional_call(self._module, parameters | constants, (inputs,))
+            if not isinstance(outputs, Tensor):
+                raise ValueError(
+                    f"the module must return one tensor, got {type(outputs).__name__}: wrap it in one that does"
+                )
+            return outputs
 
         one_by_one = self._convolves and w.device.type == "cpu" if self.one_by_one is None else self.one_by_one
         if one_by_one and len(w):

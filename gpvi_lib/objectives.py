@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpvi_lib.activations import ACTIVATIONS, warn_of_kinks
+from gpvi_lib.checks import check_count, check_instance, check_positive
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF
@@ -115,6 +116,9 @@ class ParVI(DirectionObjective):
     independent: bool = False
 
     def __post_init__(self) -> None:
+        if self.num_samples is not None:
+            check_count("num_samples", self.num_samples)
+        check_instance("direction", self.direction)
         if self.independent and not isinstance(self.direction, SVGD):
             raise ValueError(f"independent batches are defined for SVGD, not for {type(self.direction).__name__}")
         if self.independent and self.num_samples is None:
@@ -166,6 +170,8 @@ class KernelSteinDiscrepancy(Objective):
     independent_batches: bool = False
 
     def __post_init__(self) -> None:
+        if self.num_samples is not None:
+            check_count("num_samples", self.num_samples)
         if self.statistic not in ("u", "v"):
             raise ValueError(f"statistic must be 'u' or 'v', got {self.statistic!r}")
 
@@ -220,6 +226,8 @@ class GPVI(Objective):
     kernel_space: Literal["z", "head"] = "z"
 
     def __post_init__(self) -> None:
+        check_count("num_samples", self.num_samples)
+        check_instance("inverse", self.inverse)
         if self.kernel_space not in ("z", "head"):
             raise ValueError(f"kernel_space must be 'z' or 'head', got {self.kernel_space!r}")
 
@@ -301,6 +309,9 @@ class NegativeELBO(Objective):
 
     num_samples: int
 
+    def __post_init__(self) -> None:
+        check_count("num_samples", self.num_samples)
+
     def check(self, sampler: Sampler) -> None:
         _check_slopes(sampler)
 
@@ -337,8 +348,8 @@ class OrientedELBO(Objective):
     floor: float = 0.01
 
     def __post_init__(self) -> None:
-        if not self.floor > 0:
-            raise ValueError(f"the floor of the determinant must be positive, got {self.floor}")
+        check_count("num_samples", self.num_samples)
+        check_positive("the floor of the determinant", self.floor)
 
     def check(self, sampler: Sampler) -> None:
         _check_slopes(sampler)

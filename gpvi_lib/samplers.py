@@ -17,11 +17,13 @@ from torch.nn import functional as F
 
 from gpvi_lib import linalg
 from gpvi_lib.activations import ACTIVATIONS, check_activation
+from gpvi_lib.checks import check_count, check_hidden, check_rng
 from gpvi_lib.wide import WIDE, WideLinear
 
 
 def standard_normal(shape: Sequence[int], rng: torch.Generator, like: Tensor) -> Tensor:
     """Standard normal draws with ``like``'s dtype and device."""
+    check_rng(rng)  # with None torch would read the global seed
     return torch.randn(*shape, generator=rng, dtype=like.dtype, device=like.device)
 
 
@@ -62,6 +64,7 @@ class Sampler(nn.Module):
         """How many points to draw, where that is for the caller to say."""
         if num_samples is None:
             raise ValueError(f"a {type(self).__name__} draws any number of points: give this objective its num_samples")
+        check_count("num_samples", num_samples)
         return num_samples
 
     def release_gradients(self) -> None:
@@ -163,7 +166,10 @@ class Generator(Sampler):
     ) -> None:
         super().__init__()
         noise_dim = dim if noise_dim is None else noise_dim
-        if not 1 <= noise_dim <= dim:
+        check_count("dim", dim)
+        check_count("noise_dim", noise_dim)
+        check_hidden(hidden)
+        if noise_dim > dim:
             raise ValueError(f"noise_dim k must be between 1 and dim d = {dim}, got {noise_dim}")
         check_activation(activation)
         if not input_stdev > 0:
@@ -181,6 +187,8 @@ class Generator(Sampler):
                 self.output.weight.mul_(output_scale[:, None])
                 self.output.bias.copy_(output_scale * standard_normal((dim,), rng, self.output.bias))
         log_scale = None if noise_scale is None else log_noise_scale(noise_scale, dim, dtype, device)
+        if train_noise_scale and log_scale is None:
+            raise ValueError("train_noise_scale=True needs a λ to train: give a noise_scale > 0")
         if train_noise_scale and log_scale is not None:
             self.log_noise_scale = nn.Parameter(log_scale)
         else:
@@ -347,6 +355,7 @@ def log_noise_scale(noise_scale: float | Tensor, dim: int, dtype: torch.dtype, d
 
 def _linear(fan_in: int, fan_out: int, rng: torch.Generator, dtype, device) -> nn.Linear:
     """``nn.Linear`` with PyTorch's default distribution of initial weights, drawn from ``rng``."""
+    check_rng(rng)
     layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out, dtype=dtype, device=device)
     bound = 1 / math.sqrt(fan_in)
     with torch.no_grad():
@@ -541,5 +550,5 @@ class MeanField(Sampler):
         self, num_samples: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Samples and their Gaussian log-density."""
-        noise = standard_normal((num_samples, self.dim), rng, self.mean)
+        noise = standard_normal((self._number(num_samples), self.dim), rng, self.mean)
         return self.mean + self.scale * noise, normal_log_prob(noise) - self.scale.log().sum()

@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from gpvi_lib.checkpoints import checksum
 from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.flows import Flow
 from gpvi_lib.langevin import LangevinNetwork
@@ -154,6 +155,7 @@ def save_sampler(sampler: Sampler, path: str | Path) -> Path:
     kind = _kind(sampler)
     metadata = {"format": FORMAT, "kind": kind, "arguments": json.dumps(KINDS[kind][1](sampler))}
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in sampler.state_dict().items()}
+    metadata["sha256"] = _checksum(metadata, state)
     write_atomically(Path(path), safetensors.torch.save(state, metadata))
     return Path(path)
 
@@ -164,7 +166,7 @@ def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sample
     A :class:`LangevinNetwork` comes back without its target, of which a file can hold nothing: ``.on(target)`` adds it.
 
     Raises:
-        GPVIError: if the file is none of its files, naming it.
+        GPVIError: if the file is none of its files or was changed since, naming it, or there is no such device.
 
     Example:
         >>> mean_field = MeanField(torch.tensor([1.0, 2.0]))
@@ -173,15 +175,51 @@ def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sample
     """
     path = Path(path)
     try:
-        with safetensors.safe_open(path, "pt", device=str(device)) as file:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise GPVIError(f"device must be one that is here, such as 'cpu', got {str(device)!r}: {error}") from None
+    try:
+        with safetensors.safe_open(path, "pt") as file:
             metadata, state = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}
     except FileNotFoundError:
         raise GPVIError(f"{path} does not exist: save_sampler(sampler, path) writes it") from None
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, OSError) as error:
         raise GPVIError(f"{path} is no safetensors file or is truncated: {error}") from None
     if metadata.get("format") != FORMAT:
         raise GPVIError(f"{path} holds no sampler of this version (format {metadata.get('format')!r}, not {FORMAT!r})")
-    build = KINDS[metadata["kind"]][2]
-    sampler = build(json.loads(metadata["arguments"]), state, torch.Generator(device).manual_seed(0))
-    sampler.load_state_dict(state)
+    if "sha256" in metadata and metadata["sha256"] != _checksum(metadata, state):  # the first files have none
+        raise GPVIError(f"{path} was changed or damaged after it was saved: save the sampler again")
+    if metadata.get("kind") not in KINDS:
+        raise UnknownName.among(f"kind of sampler in {path}", metadata.get("kind"), KINDS)
+    try:
+        arguments = json.loads(metadata["arguments"])
+        _check_sizes(arguments, sum(tensor.numel() for tensor in state.values()))
+        there = {name: tensor.to(device) for name, tensor in state.items()}
+        sampler = KINDS[metadata["kind"]][2](arguments, there, torch.Generator(device).manual_seed(0))
+        sampler.load_state_dict(there)
+    except torch.OutOfMemoryError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError) as error:
+        raise GPVIError(f"{path} does not hold what its header says: save the sampler again ({error})") from error
     return sampler
+
+
+def _checksum(metadata: dict[str, str], state: dict[str, Tensor]) -> str:
+    return checksum([metadata["format"], metadata.get("kind"), metadata.get("arguments"), sorted(state.items())])
+
+
+def _check_sizes(arguments: object, total: int, name: str = "") -> None:
+    """Refuse a size larger than all tensors of the file together, before memory is asked for.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if isinstance(arguments, dict):
+        for key, value in arguments.items():
+            _check_sizes(value, total, key)
+    elif isinstance(arguments, list):
+        for value in arguments:
+            _check_sizes(value, total, name)
+    elif name in ("dim", "noise_dim", "hidden", "depth", "shapes"):
+        if isinstance(arguments, int) and arguments > total:
+            raise ValueError(f"{name} = {arguments} for {total} numbers in all")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gpvi_lib import linalg
+from gpvi_lib.checks import check_count
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.kernels import squared_distances
 from gpvi_lib.langevin import LangevinNetwork
@@ -67,8 +68,7 @@ class RegressedParVI(DirectionObjective):
 
     def __post_init__(self) -> None:
         _check_regression(self.move, self.num_samples)
-        if self.inner_steps < 1:
-            raise ValueError(f"inner_steps must be at least 1, got {self.inner_steps}")
+        check_count("inner_steps", self.inner_steps)
 
     def __call__(self, sampler, target, batch, rng):
         if self._left == 0:

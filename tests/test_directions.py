@@ -102,7 +102,7 @@ def test_order_of_the_points_does_not_matter(direction, normal, rng):
 
 @pytest.mark.parametrize("ridge", [0, -1e-4, float("nan")])
 def test_gfsf_needs_a_positive_ridge(ridge):
-    with pytest.raises(ValueError, match="ridge α must be positive"):
+    with pytest.raises(ValueError, match="ridge α must be a positive finite"):
         GFSF(ridge=ridge)
 
 
@@ -160,9 +160,3 @@ def test_one_direction_serves_particles_and_generators(direction, rng, normal):
         fit(sampler, target, ParVI(direction, num_samples), steps=60, optimizer=Adam(lr=0.05), rng=rng, progress=False)
         after = sampler.sample(num_samples, torch.Generator().manual_seed(1))
         assert (after.mean(0) - 3).norm() < 0.7 * (before.mean(0) - 3).norm()
-
-
-def test_a_critic_without_updates_is_refused(rng):
-    x = torch.randn(5, 2, generator=rng)
-    with pytest.raises(ValueError, match="SteinCritic needs at least one update per call, got updates = 0"):
-        SteinCritic(updates=0)(x, -x, rng)

@@ -371,7 +371,7 @@ def test_a_run_that_was_interrupted_ends_as_one_that_was_not(name, data, normal,
     fit(whole, target, make(), steps=9, rng=rng(), **arguments)
     path = tmp_path / "run.pt"
     fit(parts, target, make(), steps=4, rng=rng(), checkpoint=path, **arguments)
-    again = Particles(torch.zeros_like(start))
+    again = Particles(start)
     fit(again, target, make(), steps=9, rng=rng(), checkpoint=path, **arguments)
     assert torch.equal(whole.x, again.x) and not torch.equal(parts.x, again.x)
 

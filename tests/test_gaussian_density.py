@@ -157,7 +157,7 @@ def test_the_weight_of_the_critic_is_a_rate_of_its_last_layer():
     directions = []
     for weight, factor in ((w, 1.0), (0.5, 2 * w)):
         rng = torch.Generator().manual_seed(5)
-        critic = SteinCritic(hidden=(8,), lr=0.0, l2_weight=weight, updates=1)
+        critic = SteinCritic(hidden=(8,), lr=1e-300, l2_weight=weight, updates=1)
         critic(x, -2 * x, rng)  # builds the network and leaves it as it is
         *hidden, last = critic.network
         with torch.no_grad():

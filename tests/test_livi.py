@@ -694,8 +694,8 @@ BAD = {
     "iterations": (lambda: LIVI(2, "smallest", 0), "at least 1, or None"),
     "iterations of all": (lambda: LIVI(2, "full", 5), "entropy = 'full'"),
     "entropy": (lambda: LIVI(2, "smaller"), "entropy must be 'full' or 'smallest', got 'smaller'"),
-    "samples": (lambda: LIVI(0), "num_samples = 0"),
-    "samples of AVB": (lambda: AVB(0), "num_samples = 0"),
+    "samples": (lambda: LIVI(0), "num_samples must be"),
+    "samples of AVB": (lambda: AVB(0), "num_samples must be"),
     "iterations of LOBPCG": (lambda: smallest_singular_value(at(latent()), 0, seeded()), "iterations = 0"),
     "no rng": (lambda: smallest_singular_value(at(latent()), 3), "rng = None"),
     "one point": (

@@ -248,7 +248,14 @@ def test_negative_elbo_of_a_gaussian_is_the_closed_form_kl(kind, rng, normal, ta
 def test_negative_elbo_has_the_gradient_of_its_finite_differences(name, rng, target):
     k, hidden, activation, scale = GENERATORS[name]
     generator = Generator(
-        4, k, hidden, noise_scale=scale, train_noise_scale=True, activation=activation, rng=rng, dtype=torch.float64
+        4,
+        k,
+        hidden,
+        noise_scale=scale,
+        train_noise_scale=scale is not None,
+        activation=activation,
+        rng=rng,
+        dtype=torch.float64,
     )
     state = rng.get_state()
 

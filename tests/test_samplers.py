@@ -120,8 +120,8 @@ def test_density_of_a_linear_generator_is_the_gaussian_it_is(rng, normal):
     ("arguments", "message"),
     [
         ({"noise_dim": 6}, "noise_dim k must be between 1 and dim d = 5, got 6"),
-        ({"noise_dim": 0}, "noise_dim k"),
-        ({"noise_dim": -1}, "noise_dim k"),
+        ({"noise_dim": 0}, "noise_dim must be a whole"),
+        ({"noise_dim": -1}, "noise_dim must be a whole"),
         ({"noise_scale": 0.0}, "λ must be positive"),
         ({"noise_scale": -0.1}, "λ must be positive"),
         ({"noise_scale": float("nan")}, "λ must be positive"),

@@ -75,3 +75,76 @@ def test_what_is_no_sampler_is_named(rng, tmp_path):
     safetensors.torch.save_file({"x": torch.zeros(2)}, path)
     with pytest.raises(GPVIError, match="holds no sampler of this version"):
         load_sampler(path)
+
+
+def rewritten(path, change):
+    """The file with its metadata and tensors changed."""
+    with safetensors.safe_open(path, "pt") as file:
+        metadata, state = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
+    change(metadata, state)
+    safetensors.torch.save_file(state, path, metadata)
+    return path
+
+
+def test_a_file_without_a_checksum_still_loads(rng, tmp_path):
+    sampler = generator(rng)
+    path = rewritten(save(sampler, tmp_path / "s"), lambda metadata, state: metadata.pop("sha256"))
+    assert torch.equal(load_sampler(path).output.weight, sampler.output.weight)
+
+
+def test_no_flipped_bit_of_a_sampler_goes_unnoticed(rng, tmp_path):
+    """Either one error, or a bit that carries nothing: then the sampler is the same."""
+    path, refused = save(sampler := generator(rng), tmp_path / "s"), 0
+    content, places = path.read_bytes(), range(0, len(path.read_bytes()), 7)
+    for place in places:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        try:
+            loaded = load_sampler(path).state_dict()
+        except GPVIError:
+            refused += 1
+        else:
+            assert all(torch.equal(loaded[name], value) for name, value in sampler.state_dict().items())
+    assert refused > 0.9 * len(places)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda metadata, state: state["output.bias"].add_(1e-6), "was changed or damaged after it was saved"),
+        (lambda metadata, state: metadata.update(kind="x", sha256=metadata.pop("sha256")), "was changed or damaged"),
+    ],
+)
+def test_a_changed_sampler_is_refused(change, message, rng, tmp_path):
+    with pytest.raises(GPVIError, match=message):
+        load_sampler(rewritten(save(generator(rng), tmp_path / "s"), change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda metadata, state: metadata.update(kind="x"), "unknown kind of sampler in .*s 'x'"),
+        (lambda metadata, state: metadata.pop("kind"), "unknown kind of sampler in .*s None"),
+        (lambda metadata, state: state.pop("output.weight"), "does not hold what its header says"),
+        (lambda metadata, state: state.pop("output.bias"), "does not hold what its header says"),
+        (lambda metadata, state: metadata.pop("arguments"), "does not hold what its header says"),
+        (lambda metadata, state: metadata.update(arguments="{"), "does not hold what its header says"),
+        (
+            lambda metadata, state: metadata.update(arguments=metadata["arguments"].replace("6", "10000000000000", 1)),
+            "does not hold what its header says: .*10000000000000 for",
+        ),
+    ],
+)
+def test_a_sampler_of_another_hand_is_named(change, message, rng, tmp_path):
+    def without_checksum(metadata, state):
+        metadata.pop("sha256", None)
+        change(metadata, state)
+
+    with pytest.raises(GPVIError, match=message):
+        load_sampler(rewritten(save(generator(rng), tmp_path / "s"), without_checksum))
+
+
+def test_a_folder_and_a_device_that_is_none_are_named(rng, tmp_path):
+    with pytest.raises(GPVIError, match="is no safetensors file"):
+        load_sampler(tmp_path)
+    with pytest.raises(GPVIError, match="device must be one that is here, such as 'cpu', got 'nonsense'"):
+        load_sampler(save(generator(rng), tmp_path / "s"), device="nonsense")

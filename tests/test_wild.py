@@ -132,7 +132,7 @@ def test_a_step_of_sgd_takes_the_whole_of_it():
     ("make", "message"),
     [
         (lambda: RegressedParVI(10, 0.0), "move ε > 0"),
-        (lambda: RegressedParVI(10, inner_steps=0), "inner_steps must be at least 1"),
+        (lambda: RegressedParVI(10, inner_steps=0), "inner_steps must be a whole number"),
         (lambda: GaussNewtonParVI(0), "at least one sample"),
         (lambda: GaussNewtonParVI(10, damping=0.0), "damping μ must be positive"),
     ],

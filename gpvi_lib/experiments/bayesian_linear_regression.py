@@ -131,7 +131,7 @@ def _outcome(target, mean, covariance, curves: dict[str, Tensor], seconds: float
 def _run_hmc(config: dict, target: BayesianLinearRegression, rng: torch.Generator, context: RunContext) -> Outcome:
     initial = torch.randn(config["chains"], config["dim"], generator=rng, device=rng.device)
     result = run_hmc(config, target.log_prob, initial, context, rng)
-    draws = result.samples.flatten(0, 1)
+    draws = result.samples.flatten(0, 1).double()
     outcome = _outcome(target, draws.mean(0), torch.cov(draws.mT), {}, result.seconds)
     outcome.metrics["acceptance"] = float(result.acceptance.mean())
     outcome.metrics["draws"] = float(len(draws))

@@ -80,7 +80,7 @@ def nuts(
     """
     done: list[dict] = []
     if checkpoint is not None and checkpoint.exists():
-        done = checkpoints.load(checkpoint, initial.device)["chains"]
+        done = checkpoints.load(checkpoint, initial.device, "chains")["chains"]
     for i in tqdm(range(len(done), len(initial)), desc=label, disable=not progress, leave=False):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1_000 * seed + i)

@@ -159,7 +159,7 @@ def run_nuts(
     """
     done = []
     if context.checkpoint is not None and context.checkpoint.exists():
-        done = checkpoints.load(context.checkpoint, initial.device)["groups"]
+        done = checkpoints.load(context.checkpoint, initial.device, "groups")["groups"]
     for i, group in list(enumerate(initial.split(4)))[len(done) :]:
         done.append(_nuts_group(config, target, group, 1_000 * context.seed + i))
         if context.checkpoint is not None:

@@ -305,7 +305,7 @@ def play(
     arms = torch.full((rounds,), -1)
     arms[: len(pulls)], done = pulls, len(pulls)
     if context.checkpoint is not None and context.checkpoint.exists():
-        state = checkpoints.load(context.checkpoint, rng.device)
+        state = checkpoints.load(context.checkpoint, rng.device, "arms", "done", "rng", "player", "seconds")
         arms, done, started = state["arms"], state["done"], started - state["seconds"]
         rng.set_state(state["rng"])
         player.load_state_dict(state["player"])

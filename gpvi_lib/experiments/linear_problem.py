@@ -35,20 +35,22 @@ def problem(config: dict, seed: int, device: torch.device) -> BayesianLinearRegr
 
 @torch.no_grad()
 def moments(sampler: Sampler) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of a sampler: in closed form for generators and mean field, else of the particles."""
+    """Mean and covariance of a sampler in float64: in closed form for generators and mean field, else of particles."""
     if isinstance(sampler, Generator):
         origin = torch.zeros(1, sampler.dim, device=sampler.output.weight.device)
-        jacobian = sampler.linearize(origin).dense()[0]
-        return sampler(origin)[0], jacobian @ jacobian.mT
+        jacobian = sampler.linearize(origin).dense()[0].double()
+        return sampler(origin)[0].double(), jacobian @ jacobian.mT
     if isinstance(sampler, MeanField):
-        return sampler.mean.detach(), torch.diag(sampler.scale.square())
+        return sampler.mean.detach().double(), torch.diag(sampler.scale.double().square())
     assert isinstance(sampler, Particles), f"the moments of a {type(sampler).__name__} are not known"
-    return sampler.x.mean(0), torch.cov(sampler.x.mT)
+    x = sampler.x.double()
+    return x.mean(0), torch.cov(x.mT)
 
 
 def errors(target: BayesianLinearRegression, mean: Tensor, covariance: Tensor) -> dict[str, float]:
     """Relative errors ``||μ̂ - μ|| / ||μ||`` and ``||Σ̂ - Σ||_F / ||Σ||_F`` against the exact posterior."""
+    true_mean, true_covariance = target.exact_moments()
     return {
-        "mu_error": relative_error(mean, target.mean),
-        "sigma_error": relative_error(covariance, target.covariance),
+        "mu_error": relative_error(mean.double(), true_mean),
+        "sigma_error": relative_error(covariance.double(), true_covariance),
     }

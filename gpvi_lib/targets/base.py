@@ -43,7 +43,8 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
     """``target.log_prob`` with its shape checked.
 
     Raises:
-        ValueError: if the points have the wrong dimension, or the target returns another shape than ``(n,)``.
+        ValueError: if the points have the wrong dimension, or the target returns no tensor or another shape than
+            ``(n,)``.
 
     Example:
         >>> log_prob(Gaussian(torch.zeros(2), torch.eye(2)), torch.zeros(1, 2))  # -log 2π
@@ -55,6 +56,11 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
             f"give the sampler dim = {target.dim}"
         )
     value = target.log_prob(x) if batch is None else target.log_prob(x, batch)
+    if not isinstance(value, Tensor):
+        raise ValueError(
+            f"{type(target).__name__}.log_prob must return a tensor of one number per point, got "
+            f"{type(value).__name__}: compute with torch operations on all points at once, and return the result"
+        )
     if value.shape != (len(x),):
         raise ValueError(
             f"{type(target).__name__}.log_prob must return one number per point, shape ({len(x)},), got "
@@ -68,6 +74,9 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
 
     By automatic differentiation, or by the target's own ``score(x, batch)`` where it has one.
 
+    Raises:
+        ValueError: if ``log_prob`` is not differentiable, or as :func:`log_prob`.
+
     Example:
         >>> score(Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(1, 2))
         tensor([[-1., -1.]])
@@ -77,8 +86,18 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
             return target.score(x, batch)
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
-        (gradient,) = torch.autograd.grad(log_prob(target, x, batch).sum(), x)
+        value = log_prob(target, x, batch)
+        if not value.requires_grad:
+            raise ValueError(_not_differentiable(target))
+        (gradient,) = torch.autograd.grad(value.sum(), x)
     return gradient
+
+
+def _not_differentiable(target: Target) -> str:
+    return (
+        f"{type(target).__name__}.log_prob is not differentiable in x: compute with torch operations, without numpy, "
+        ".detach(), .item() and no_grad(); or give the target a score(x, batch), the gradient, of its own"
+    )
 
 
 _TWICE_DIFFERENTIABLE: set[type] = set()
@@ -133,13 +152,40 @@ def _check_twice_differentiable(target: Target, x: Tensor, batch: Tensor | None)
         raise ValueError(f"{type(target).__name__}.score must be differentiable in x: it returns a constant")
 
 
+def _check_precision(target: Target, x: Tensor, batch: Tensor | None) -> None:
+    """Say so if the target refuses these points for their precision alone."""
+    other = torch.float32 if x.dtype == torch.float64 else torch.float64
+    try:
+        with torch.no_grad():
+            log_prob(target, x.to(other), batch)
+    except (RuntimeError, ValueError, TypeError):
+        return  # then it is not the precision
+    raise ValueError(
+        f"{type(target).__name__} computes in {other} and the sampler draws {x.dtype}: give the sampler "
+        f"dtype={other} (or initial values of it), or convert the target's data"
+    ) from None
+
+
 def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> None:
     """Evaluate once and raise a ValueError if the target or its score is not finite at these points.
+
+    Raises:
+        ValueError: also if the target works in another precision than that of the points, or without gradients.
 
     Example:
         >>> check_finite(Gaussian(torch.zeros(2), torch.eye(2)), torch.zeros(1, 2))  # silent where all is well
     """
-    value, gradient = log_prob(target, x, batch), score(target, x, batch)
+    try:
+        value = log_prob(target, x, batch)
+    except RuntimeError:
+        _check_precision(target, x, batch)
+        raise
+    try:
+        gradient = score(target, x, batch)
+    except RuntimeError as error:
+        if "numpy()" in str(error) or "appears to not have been used in the graph" in str(error):
+            raise ValueError(_not_differentiable(target)) from error
+        raise
     for name, tensor in (("log_prob", value), ("score (the gradient of log_prob)", gradient)):
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from gpvi_lib.networks import FlatModule
-from gpvi_lib.targets.priors import NormalPrior
+from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
 
@@ -25,6 +25,8 @@ def _check_data(inputs: object, targets: object) -> None:
     assert isinstance(inputs, Tensor) and isinstance(targets, Tensor), "just seen"
     if len(inputs) != len(targets):
         raise ValueError(f"{len(inputs)} inputs but {len(targets)} targets")
+    if not len(inputs):
+        raise ValueError("there are no data: inputs and targets have 0 rows")
     if inputs.device != targets.device:
         raise ValueError(f"the inputs are on {inputs.device} and the targets on {targets.device}: move one of them")
 
@@ -43,9 +45,9 @@ class Posterior:
         power: of a tempered likelihood, ``p(w) p(D | w)^power``; 1 is Bayes' rule.
 
     Raises:
-        ValueError: if the power is not positive, there are not as many inputs as targets, a number of theirs is not
-            finite, the module cannot be evaluated on them, or the likelihood's ``check(outputs, targets)``, where it
-            has one, refuses them.
+        ValueError: if the power is not positive, there are no data or not as many inputs as targets, a number of theirs
+            is not finite, the prior is for another number of weights, the module cannot be evaluated on the inputs, or
+            the likelihood's ``check(outputs, targets)``, where it has one, refuses them.
 
     Example:
         >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
@@ -75,6 +77,7 @@ class Posterior:
         dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
         self.prior = NormalPrior(self.network.fan_in_scale(dtype).to(inputs.device)) if prior is None else prior
         self.dim, self.num_data = self.network.dim, len(inputs)
+        check_prior(self.prior, self.dim, self.inputs)
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
 
     @torch.no_grad()
@@ -88,10 +91,6 @@ class Posterior:
                 "has to take one tensor and return one, by operations that torch.vmap knows (wrap it in a module that "
                 f"takes its inputs as one tensor, or does without what is refused): {error}"
             ) from error
-        if not isinstance(outputs, Tensor):
-            raise ValueError(
-                f"the module must return one tensor, got {type(outputs).__name__}: wrap it in one that does"
-            )
         if hasattr(self.likelihood, "check"):
             self.likelihood.check(outputs, self.targets)
 
@@ -125,10 +124,13 @@ class Posterior:
         networks are evaluated on all inputs at once, so split many inputs into parts.
 
         Raises:
-            ValueError: if the likelihood is a plain function, without ``predictive(outputs)``.
+            ValueError: if there are no networks, or the likelihood is a plain function, without
+                ``predictive(outputs)``.
         """
         if not hasattr(self.likelihood, "predictive"):
             raise ValueError(
                 "this likelihood has no predictive(outputs): average what you need over network(w, inputs)"
             )
+        if not len(w):
+            raise ValueError("w holds 0 networks, and their mean is not defined: draw at least one")
         return self.likelihood.predictive(self.network(w, inputs))

@@ -112,3 +112,24 @@ class ScaleMixturePrior:
             for weight, scale in ((self.mixture_weight, self.scale_1), (1 - self.mixture_weight, self.scale_2))
         ]
         return torch.logaddexp(*parts).sum(-1)
+
+
+@torch.no_grad()
+def check_prior(prior, dim: int, like: Tensor) -> None:
+    """Evaluate a prior once, at 0.
+
+    Raises:
+        ValueError: if it has no ``log_prob``, is one over another number of weights, or returns another shape.
+    """
+    if not hasattr(prior, "log_prob") or isinstance(prior, type):
+        raise ValueError(f"the prior must be an object with log_prob(w), such as NormalPrior(1.0), got {prior!r}")
+    dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+    try:
+        value = prior.log_prob(torch.zeros(1, dim, dtype=dtype, device=like.device))
+    except RuntimeError as error:
+        raise ValueError(
+            f"the prior cannot be evaluated on {dim} weights: give its scale as one number or {dim} of them ({error})"
+        ) from error
+    if not isinstance(value, Tensor) or value.shape != (1,):
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"the prior's log_prob must return one number per row of weights, (n,), got {shape} for one")

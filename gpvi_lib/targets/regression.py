@@ -7,7 +7,7 @@ from torch import Tensor
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.targets.likelihoods import NormalLikelihood
 from gpvi_lib.targets.posterior import Posterior
-from gpvi_lib.targets.priors import NormalPrior
+from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 
 class BayesianLinearRegression:
@@ -36,8 +36,12 @@ class BayesianLinearRegression:
             raise ValueError(
                 f"targets must have shape ({len(inputs)},), one number per row of inputs, got {tuple(targets.shape)}"
             )
+        if not len(inputs):
+            raise ValueError("there are no data: inputs and targets have 0 rows")
         self.inputs, self.targets, self.prior = inputs, targets, prior
         self.num_data, self.dim = inputs.shape
+        if prior is not None:
+            check_prior(prior, self.dim, inputs)
 
     def log_likelihood(self, x: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``(N / B) Σ_b log N(y_b; X_b β, 1)`` without its constant."""
@@ -52,13 +56,24 @@ class BayesianLinearRegression:
 
     @property
     def covariance(self) -> Float[Tensor, "d d"]:
-        """``(XᵀX)^{-1}``, the posterior covariance under the flat prior."""
-        return torch.linalg.inv(self.inputs.mT @ self.inputs)
+        """``(XᵀX)^{-1}``, the posterior covariance under the flat prior, in the precision of the inputs."""
+        return self.exact_moments()[1].to(self.inputs.dtype)
 
     @property
     def mean(self) -> Float[Tensor, " d"]:
-        """``(XᵀX)^{-1}Xᵀy``, the posterior mean under the flat prior."""
-        return torch.linalg.lstsq(self.inputs, self.targets[:, None]).solution[:, 0]
+        """``(XᵀX)^{-1}Xᵀy``, the posterior mean under the flat prior, in the precision of the inputs."""
+        return self.exact_moments()[0].to(self.inputs.dtype)
+
+    def exact_moments(self) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
+        """Mean and covariance of the posterior under the flat prior, in float64.
+
+        In float32 ``torch.linalg.lstsq`` rounds differently from one call to the next, by where its memory lies. XᵀX
+        and Xᵀy are therefore sums of products in a fixed order, in float64.
+        """
+        inputs, targets = self.inputs.double(), self.targets.double()
+        gram = (inputs[:, :, None] * inputs[:, None, :]).sum(0)
+        covariance = torch.linalg.inv(gram)
+        return covariance @ (inputs * targets[:, None]).sum(0), covariance
 
 
 class RegressionPosterior(Posterior):

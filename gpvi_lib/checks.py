@@ -1,0 +1,70 @@
+"""Checks of arguments that many classes share: each names the argument, what it must be and what it was."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+
+from gpvi_lib.errors import GPVIError
+
+
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Refuse what is no whole number of at least ``least``.
+
+    Raises:
+        GPVIError: naming the argument.
+    """
+    try:
+        whole = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # tried, not known
+    except TypeError:
+        whole = None
+    if whole is None or whole < least:
+        raise GPVIError(f"{name} must be a whole number >= {least}, got {value!r}: give it as an int")
+
+
+def check_hidden(hidden: object) -> None:
+    """Refuse widths of hidden layers that are not whole numbers >= 1; none at all are fine.
+
+    Raises:
+        GPVIError: naming the layer.
+    """
+    if isinstance(hidden, str) or not hasattr(hidden, "__iter__"):
+        raise GPVIError(f"hidden must hold the width of each hidden layer, such as (32, 32), got {hidden!r}")
+    for layer, width in enumerate(hidden):
+        check_count(f"hidden[{layer}]", width)
+
+
+def check_positive(name: str, value: object) -> None:
+    """Refuse what is no positive finite number.
+
+    Raises:
+        GPVIError: naming the argument.
+    """
+    try:
+        number = float(value)  # type: ignore[arg-type]  # tried, not known
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise GPVIError(f"{name} must be a positive finite number, got {value!r}")
+
+
+def check_rng(rng: object) -> None:
+    """Refuse what is no generator: with ``None`` torch would draw from the global seed.
+
+    Raises:
+        GPVIError: saying how to make one.
+    """
+    if not isinstance(rng, torch.Generator):
+        raise GPVIError(f"rng must be a torch.Generator, such as torch.Generator().manual_seed(0), got {rng!r}")
+
+
+def check_instance(name: str, value: object) -> None:
+    """Refuse a class where one of its instances belongs.
+
+    Raises:
+        GPVIError: naming the class.
+    """
+    if isinstance(value, type):
+        raise GPVIError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...)")

@@ -1,0 +1,320 @@
+"""Bad input gets one clear error that names the argument; nothing of it is taken in silence."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from gpvi_lib import (
+    AVB,
+    GPVI,
+    LIVI,
+    SVGD,
+    Adam,
+    BayesianLinearRegression,
+    Flow,
+    Gaussian,
+    Generator,
+    GPVIError,
+    HelperInverse,
+    KernelSteinDiscrepancy,
+    MeanField,
+    NegativeELBO,
+    NormalLikelihood,
+    NormalPrior,
+    OrientedELBO,
+    ParVI,
+    Posterior,
+    SteinCritic,
+    fit,
+    hmc,
+    metrics,
+)
+
+
+def run(sampler=None, target=None, objective=None, **arguments):
+    sampler = MeanField(torch.zeros(2)) if sampler is None else sampler
+    target = Gaussian(torch.zeros(2), torch.eye(2)) if target is None else target
+    settings = {"steps": 2, "optimizer": Adam(0.1), "rng": torch.Generator().manual_seed(0), "progress": False}
+    return fit(sampler, target, NegativeELBO(2) if objective is None else objective, **settings | arguments)
+
+
+# Gaussian
+
+
+@pytest.mark.parametrize(
+    ("mean", "covariance", "message"),
+    [
+        (torch.zeros(2), torch.tensor([[1.0, 0.9], [0.0, 1.0]]), "not symmetric"),
+        (torch.zeros(2), torch.eye(3), r"shape \(2, 2\), got \(3, 3\)"),
+        (torch.zeros(2), torch.ones(2), r"shape \(2, 2\), got \(2,\)"),
+        (torch.zeros(2), torch.eye(2).expand(4, 2, 2), r"shape \(2, 2\), got \(4, 2, 2\)"),
+        (torch.zeros(1, 2), torch.eye(2), r"mean must have shape \(d,\), got \(1, 2\)"),
+        (torch.zeros(2), torch.tensor([[1.0, 2.0], [2.0, 1.0]]), "not positive definite"),
+        (torch.zeros(2), torch.zeros(2, 2), "not positive definite"),
+        (torch.zeros(2), torch.tensor([[1.0, math.nan], [math.nan, 1.0]]), "not finite"),
+        (torch.zeros(2), torch.eye(2, dtype=torch.float64), "float32 and .*float64"),
+    ],
+)
+def test_a_covariance_that_is_none_is_refused(mean, covariance, message):
+    with pytest.raises(ValueError, match=message):
+        Gaussian(mean, covariance)
+
+
+def test_a_covariance_that_is_symmetric_up_to_rounding_is_one(normal):
+    root = normal(5, 5).float()
+    covariance = torch.linalg.inv(root @ root.mT + torch.eye(5))  # inverses are not exactly symmetric
+    covariance[0, 1] *= 1 + 1e-6
+    Gaussian(torch.zeros(5), covariance)
+
+
+# Counts, weights and rates
+
+
+RNG = torch.Generator().manual_seed(0)
+REGRESSION = BayesianLinearRegression(torch.eye(3, 2), torch.zeros(3))
+COUNTS = {
+    "steps": lambda bad: run(steps=bad),
+    "batch_size": lambda bad: run(target=REGRESSION, batch_size=bad),
+    "callback_every": lambda bad: run(callback_every=bad),
+    "elbo": lambda bad: NegativeELBO(bad),
+    "oriented": lambda bad: OrientedELBO(bad),
+    "gpvi": lambda bad: GPVI(bad),
+    "parvi": lambda bad: ParVI(num_samples=bad),
+    "ksd": lambda bad: KernelSteinDiscrepancy(num_samples=bad),
+    "livi": lambda bad: LIVI(bad),
+    "avb": lambda bad: AVB(bad),
+    "avb updates": lambda bad: AVB(2, updates=bad),
+    "avb hidden": lambda bad: AVB(2, hidden=(bad,)),
+    "helper width": lambda bad: HelperInverse(width=bad),
+    "helper layers": lambda bad: HelperInverse(num_layers=bad),
+    "helper updates": lambda bad: HelperInverse(updates=bad),
+    "critic updates": lambda bad: SteinCritic(updates=bad),
+    "critic hidden": lambda bad: SteinCritic(hidden=(8, bad)),
+    "generator hidden": lambda bad: Generator(3, 2, (4, bad), rng=RNG),
+    "generator dim": lambda bad: Generator(bad, rng=RNG),
+    "generator noise_dim": lambda bad: Generator(3, bad, rng=RNG),
+    "flow depth": lambda bad: Flow(2, bad, rng=RNG),
+    "draws": lambda bad: MeanField(torch.zeros(2)).sample(bad, RNG),
+    "draws with density": lambda bad: MeanField(torch.zeros(2)).rsample_with_log_prob(bad, RNG),
+    "draws of a flow": lambda bad: Flow(2, 2, rng=RNG).rsample_with_log_prob(bad, RNG),
+}
+
+
+@pytest.mark.parametrize("bad", [-1, 2.5, True, "3"])
+@pytest.mark.parametrize("case", COUNTS)
+def test_counts_are_whole_numbers(case, bad):
+    with pytest.raises(GPVIError, match=rf"must be a whole number >= [01], got {bad!r}"):
+        COUNTS[case](bad)
+
+
+@pytest.mark.parametrize("case", [case for case in COUNTS if case not in ("steps", "callback_every", "helper layers")])
+def test_counts_are_not_zero(case):
+    with pytest.raises(GPVIError, match=r"must be a whole number >= 1, got 0"):
+        COUNTS[case](0)
+
+
+RATES = {
+    "l2_weight": lambda bad: SteinCritic(l2_weight=bad),
+    "critic lr": lambda bad: SteinCritic(lr=bad),
+    "helper lr": lambda bad: HelperInverse(lr=bad),
+    "avb lr": lambda bad: AVB(2, lr=bad),
+}
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf, None, "x"])
+@pytest.mark.parametrize("case", RATES)
+def test_rates_and_weights_are_positive(case, bad):
+    with pytest.raises(GPVIError, match=rf"\w+ must be a positive finite number, got {bad!r}"):
+        RATES[case](bad)
+
+
+# What fit is given
+
+
+class Shaped:
+    """A target around a function of the points."""
+
+    dim = 2
+
+    def __init__(self, function):
+        self.log_prob = function
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: 0.0, "Shaped.log_prob must return a tensor .* got float: compute with torch"),
+        (lambda x: None, "must return a tensor .* got NoneType"),
+        (lambda x: -x.numpy().sum(-1), "must return a tensor .* got ndarray"),
+        (lambda x: torch.as_tensor(-x.numpy().sum(-1)), "is not differentiable in x: compute with torch"),
+        (lambda x: -x.detach().square().sum(-1), "is not differentiable in x"),
+        (lambda x: torch.zeros(len(x)), "is not differentiable in x"),
+        (lambda x: torch.zeros(len(x), requires_grad=True), "is not differentiable in x"),
+    ],
+)
+def test_a_density_that_autograd_cannot_use_is_named(function, message):
+    with pytest.raises(ValueError, match=message):
+        run(target=Shaped(function))
+
+
+@pytest.mark.parametrize("function", [lambda x: 0.0, lambda x: None, lambda x: -x.detach().sum(-1)])
+def test_hmc_names_a_density_that_autograd_cannot_use(function, rng):
+    settings = {"step_size": 0.1, "num_leapfrog": 2, "num_steps": 3, "burn_in": 0, "rng": rng, "progress": False}
+    with pytest.raises(ValueError, match="log_prob must return a tensor that is differentiable in x"):
+        hmc(function, torch.zeros(4, 2), **settings)
+
+
+@pytest.mark.parametrize("name", ["thin", "num_leapfrog", "num_steps", "burn_in"])
+def test_hmc_counts_in_whole_numbers(name, rng):
+    settings = {"step_size": 0.1, "num_leapfrog": 2, "num_steps": 3, "burn_in": 0, "rng": rng, "progress": False}
+    with pytest.raises(GPVIError, match=f"{name} must be a whole number"):
+        hmc(lambda x: -x.square().sum(-1), torch.zeros(4, 2), **settings | {name: 2.5})
+
+
+@pytest.mark.parametrize(("of_target", "of_sampler"), [("float64", "float32"), ("float32", "float64")])
+def test_a_target_of_another_precision_is_named(of_target, of_sampler):
+    inputs = torch.ones(5, 2, dtype=getattr(torch, of_target))
+    sampler = MeanField(torch.zeros(2, dtype=getattr(torch, of_sampler)))
+    message = f"BayesianLinearRegression computes in torch.{of_target} and the sampler draws torch.{of_sampler}: give"
+    for batch_size in (None, 2):
+        with pytest.raises(ValueError, match=message):
+            run(sampler, BayesianLinearRegression(inputs, inputs[:, 0]), batch_size=batch_size)
+
+
+def test_a_target_that_fails_for_another_reason_keeps_its_error():
+    def broken(x):
+        raise RuntimeError("of its own")
+
+    with pytest.raises(RuntimeError, match="of its own"):
+        run(target=Shaped(broken))
+
+
+def test_a_frozen_sampler_is_named():
+    with pytest.raises(ValueError, match="MeanField has no parameter with requires_grad=True"):
+        run(MeanField(torch.zeros(2)).requires_grad_(False))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"objective": GPVI}, r"objective must be an instance, got the class GPVI: write GPVI\(\.\.\.\)"),
+        ({"target": Gaussian}, "target must be an instance, got the class Gaussian"),
+        ({"sampler": MeanField}, "sampler must be an instance, got the class MeanField"),
+        ({"optimizer": Adam}, r"optimizer must be an instance, got the class: write Adam\(lr"),
+    ],
+)
+def test_a_class_in_place_of_an_instance_is_named(arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        run(**arguments)
+
+
+def test_a_class_in_place_of_a_part_is_named():
+    with pytest.raises(GPVIError, match="direction must be an instance, got the class SVGD"):
+        ParVI(SVGD)
+    with pytest.raises(GPVIError, match="inverse must be an instance, got the class HelperInverse"):
+        GPVI(2, HelperInverse)
+
+
+NO_RNG = {
+    "generator": lambda: Generator(2, rng=None),
+    "flow": lambda: Flow(2, 2, rng=None),
+    "draw": lambda: MeanField(torch.zeros(2)).sample(3, None),
+    "draw of a generator": lambda: Generator(2, rng=RNG).sample(3, None),
+    "fit": lambda: run(rng=None),
+    "hmc": lambda: hmc(
+        lambda x: -x.square().sum(-1), torch.zeros(4, 2), step_size=1, num_leapfrog=1, num_steps=1, burn_in=0, rng=None
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_RNG)
+def test_nothing_draws_from_the_global_seed(case):
+    with pytest.raises(GPVIError, match=r"rng must be a torch.Generator, such as .* got None"):
+        NO_RNG[case]()
+
+
+def test_a_scale_that_is_not_there_cannot_be_trained():
+    with pytest.raises(ValueError, match="train_noise_scale=True needs a λ to train"):
+        Generator(2, noise_scale=None, train_noise_scale=True, rng=RNG)
+
+
+# Posteriors of modules
+
+
+def posterior(module=None, n=4, **arguments):
+    module = nn.Linear(2, 1) if module is None else module
+    return Posterior(module, NormalLikelihood(1.0), torch.ones(n, 2), torch.ones(n), **arguments)
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.inner(x), self.inner(x)
+
+
+class Convolved(Twice):
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Conv1d(1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: posterior(n=0), "there are no data"),
+        (lambda: BayesianLinearRegression(torch.ones(0, 2), torch.ones(0)), "there are no data"),
+        (lambda: posterior(prior=NormalPrior(torch.ones(5))), "cannot be evaluated on 3 weights"),
+        (lambda: posterior(prior=1.0), r"must be an object with log_prob\(w\)"),
+        (lambda: posterior(prior=NormalPrior), r"must be an object with log_prob\(w\)"),
+        (lambda: posterior(prior=Shaped(lambda w: w)), r"one number per row of weights, \(n,\), got \(1, 3\)"),
+        (lambda: posterior(prior=Shaped(lambda w: 0.0)), r"one number per row of weights, \(n,\), got float"),
+        (
+            lambda: BayesianLinearRegression(torch.ones(3, 2), torch.ones(3), NormalPrior(torch.ones(5))),
+            "cannot be evaluated on 2 weights",
+        ),
+        (lambda: posterior(nn.LazyLinear(1)), "weight, bias of a lazy module has no shape yet: run the module once"),
+        (lambda: posterior(Twice()), "the module must return one tensor, got tuple: wrap it"),
+        (lambda: posterior(Convolved()), "the module must return one tensor, got tuple: wrap it"),
+        (lambda: posterior().predictive(torch.ones(0, 3), torch.ones(2, 2)), "w holds 0 networks"),
+    ],
+)
+def test_a_posterior_that_cannot_be_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# Metrics
+
+
+HALF, LABELS = torch.full((3, 2), 0.5), torch.tensor([0, 1, 1])
+METRICS = {
+    "predictive of no network": (lambda: metrics.predictive(torch.ones(0, 3, 2)), "0 networks"),
+    "entropy of no network": (lambda: metrics.predictive_entropy(torch.ones(0, 3, 2)), "0 networks"),
+    "variance of no network": (lambda: metrics.predictive_variance(torch.ones(0, 3, 2)), "0 networks"),
+    "density of no network": (
+        lambda: metrics.regression_log_likelihood(torch.ones(0, 3), torch.ones(3), 1.0),
+        "0 networks",
+    ),
+    "calibration of nan": (lambda: metrics.regression_calibration_error(torch.tensor([0.5, math.nan])), "1 that are"),
+    "calibration beyond 1": (lambda: metrics.regression_calibration_error(torch.tensor([0.5, 1.5])), "probabilities"),
+    "calibration of nothing": (lambda: metrics.regression_calibration_error(torch.ones(0)), "at least one datum"),
+    "ece of logits": (lambda: metrics.expected_calibration_error(8 * HALF - 5, LABELS), "softmax"),
+    "ece of nan": (lambda: metrics.expected_calibration_error(HALF * math.nan, LABELS), "probabilities"),
+    "ece of odds": (lambda: metrics.expected_calibration_error(HALF / 2, LABELS), "sum to 1"),
+    "ece of label 2": (lambda: metrics.expected_calibration_error(HALF, LABELS + 1), "0 and 1, got 1 to 2"),
+    "ece of label -1": (lambda: metrics.expected_calibration_error(HALF, LABELS - 1), "0 and 1, got -1 to 0"),
+    "ece of others": (lambda: metrics.expected_calibration_error(HALF, LABELS[:2]), r"class indices \(3,\)"),
+    "likelihood of logits": (lambda: metrics.log_likelihood(8 * HALF - 5, LABELS), "softmax"),
+}
+
+
+@pytest.mark.parametrize("case", METRICS)
+def test_a_measure_of_nothing_is_refused(case):
+    make, message = METRICS[case]
+    with pytest.raises(ValueError, match=message):
+        make()
