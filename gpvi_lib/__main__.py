@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpvi_lib.errors import GPVIError, OutOfTime, SweepError
+from gpvi_lib.errors import GPVIError, OutOfTime, RecordWarning, SweepError
 from gpvi_lib.lab.profiles import PROFILES, get_profile
 from gpvi_lib.paths import make_roots_absolute
 
@@ -61,7 +62,8 @@ def list_experiments(
     if missing is not None and unprovenanced:
         raise GPVIError("--missing and --unprovenanced are two lists: ask for one at a time")
     if unprovenanced:
-        _print_unprovenanced()
+        with _damage_named():
+            _print_unprovenanced()
         return
     if missing is not None:
         _print_table([("experiment", "method", "seeds"), *_without_record(get_profile(missing).name)])
@@ -74,6 +76,22 @@ def list_experiments(
         _print_table([("  method", *PROFILES), *((f"  {row[0]}", *row[1:]) for row in rows)])
         print()
     _print_table([(f"{profile.name}:", profile.purpose) for profile in PROFILES.values()])
+
+
+@contextmanager
+def _damage_named() -> Iterator[set[str]]:
+    """Inside, damaged records are left out; at the end each is named on stderr, and the set holds what was said."""
+    said: set[str] = set()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RecordWarning)
+        yield said
+    for warning in caught:
+        if issubclass(warning.category, RecordWarning):
+            said.add(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    for line in sorted(said):
+        print(line, file=sys.stderr)
 
 
 def _print_unprovenanced() -> None:
@@ -262,10 +280,13 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
     from gpvi_lib.report import how_far, readme
     from gpvi_lib.report import scoreboard as board
 
-    table = board.build(profile)
-    path = board.write(profile)
+    with _damage_named() as damaged:
+        table = board.build(profile)
+        path = board.write(profile)
     _print_scores(table, verdicts=get_profile(profile).name == "paper")
     print(f"written to {shown(path)}")
+    if damaged:
+        raise GPVIError(f"{len(damaged)} damaged records are missing above; README.md and docs/ are left as they are")
     pages = {repository() / "README.md": readme.update, repository() / "docs" / "how-far.md": how_far.update}
     if profile == "paper" and results_root() == repository() / "results":  # they speak of those alone
         for page, update in pages.items():

@@ -26,6 +26,7 @@ from gpvi_lib.errors import (
     RecordError,
     RecordMissing,
     RecordStale,
+    RecordWarning,
     SweepError,
     UnknownName,
 )
@@ -311,6 +312,33 @@ def test_record_of_another_cell():
 def test_other_json_is_not_a_record(content):
     runner.run_or_load(CELL).path.write_text(content)
     assert "is not a record" in refusal(RecordDamaged)
+
+
+@pytest.mark.parametrize("content", ['{"a": NaN}', '{"a": Infinity}', '{"a": 1e999}', '{"a": %s}' % ("7" * 5000),
+                                     "[" * 100_000, '{"digest": {}}', '{"digest": "", "a": NaN}'])  # fmt: skip
+def test_json_that_no_record_holds_is_damaged(content):
+    runner.run_or_load(CELL).path.write_text(content)
+    assert records.state(CELL) == "damaged"
+    refusal(RecordDamaged)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_a_folder_in_place_of_a_file_is_damaged(suffix):
+    path = runner.run_or_load(CELL).path.with_suffix(suffix)
+    path.unlink()
+    path.mkdir()
+    assert "cannot be read: Is a directory" in refusal(RecordDamaged)
+
+
+def test_what_goes_over_all_records_leaves_out_the_damaged_ones_by_name():
+    runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    records.record_path(CELL).write_text('{"a": NaN}')
+    with pytest.warns(RecordWarning, match="left out: .*svgd-seed0.json is not a record"):
+        assert [record.seed for record in records.recorded("paper")] == [1, 2]
+    with pytest.warns(RecordWarning, match="left out: .*svgd-seed0.json is not a record"):
+        assert records.frame(TOY, "paper", missing="skip")["seed"].tolist() == [1, 2]
+    with pytest.raises(RecordDamaged):
+        records.frame(TOY, "paper", methods=["svgd"])
 
 
 def test_states():
