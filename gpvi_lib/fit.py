@@ -17,6 +17,7 @@ from gpvi_lib import checkpoints
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
+from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.targets.base import Target, check_finite, log_prob
 
@@ -259,10 +260,13 @@ def fit(
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, objective
             or setting.
+        CannotWrite: before any training if the checkpoint cannot be written there; later if the disk is full. The
+            last one that was written stays.
     """
     if steps < 0:
         raise ValueError(f"steps must not be negative, got {steps}")
-    checkpoint = None if checkpoint is None else Path(checkpoint)
+    if checkpoint is not None:
+        checkpoint = require_writable(Path(checkpoint), "give another path as checkpoint")
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
         state.settings["final_lr"] = [state.rates.final_lr, steps]

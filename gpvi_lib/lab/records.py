@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import safetensors.torch
 from torch import Tensor
 
-from gpvi_lib.errors import RecordDamaged, RecordError, RecordMissing, RecordStale, RecordWarning
+from gpvi_lib.errors import CannotWrite, RecordDamaged, RecordError, RecordMissing, RecordStale, RecordWarning
 from gpvi_lib.lab.experiment import Cell, Experiment, Outcome
 from gpvi_lib.lab.profiles import Profile, get_profile
 from gpvi_lib.paths import results_root, shown, write_atomically, write_temporary
@@ -179,13 +179,13 @@ def _parse(path: Path) -> Record:
         fields = json.loads(path.read_text())
         digest = fields.pop("digest", None) if isinstance(fields, dict) else None
         found = sha256_of(fields)
-    except FileNotFoundError:
-        raise
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise _damaged(path, "is truncated: not valid JSON") from None
     except (ValueError, RecursionError):
         raise _damaged(path, "is not a record: it holds a number or a nesting that none has") from None
     except OSError as error:
+        if not os.path.lexists(path) or isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(path) from None
         raise _damaged(path, f"cannot be read: {error.strerror}") from None
     if digest is None:
         raise _damaged(path, "is not a record: it has no digest")
@@ -275,6 +275,8 @@ def write(record: Record, arrays: bytes | None) -> Record:
         try:
             record.path.unlink(missing_ok=True)
             os.replace(temporary, arrays_path)
+        except OSError as error:
+            raise CannotWrite(f"cannot write {shown(arrays_path)}: {error.strerror or error}") from error
         finally:
             temporary.unlink(missing_ok=True)
     write_atomically(record.path, text.encode())
