@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 TRY_AGAIN = 75
 """Exit code of a command that ran out of the time it was given (EX_TEMPFAIL of sysexits.h)."""
 
+MAX_SEED = 2**32
+"""NumPy's generators, which some experiments use beside torch's, take no larger one."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C (128 + SIGINT, as of a shell)."""
+
 app = typer.Typer(
     help="GPVI, the executable paper: experiments, their records, and the notebooks.",
     no_args_is_help=True,
@@ -160,6 +165,9 @@ def run(
     from gpvi_lib.experiments import get_experiment
     from gpvi_lib.lab import executors, runner
 
+    for one in seed or ():
+        if not 0 <= one < MAX_SEED:
+            raise GPVIError(f"--seed must be from 0 to {MAX_SEED - 1}, got {one}")
     if (method or seed) and len(experiment or ()) != 1:
         raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
     if fresh and budget is not None:
@@ -346,6 +354,7 @@ def notebooks(
     from gpvi_lib.report import notebooks as books
 
     as_device(device)
+    _check_timeout(timeout)
     folder = build_root() / "notebooks" / get_profile(profile).name if output is None else output.resolve()
     parameters = {"profile": profile, "device": device, "fresh": fresh}
     action = partial(books.execute, folder=folder, parameters=parameters, timeout=timeout)
@@ -357,6 +366,7 @@ def refresh(names: NamesArgument = None, jobs: JobsOption = 1, timeout: TimeoutO
     """Run committed notebooks at their committed parameters and put their new outputs in place."""
     from gpvi_lib.report import notebooks as books
 
+    _check_timeout(timeout)
     _run_notebooks(partial(books.refresh, timeout=timeout), books.find(names or ()), jobs)
 
 
@@ -367,6 +377,11 @@ def normalise(names: NamesArgument = None) -> None:
 
     for path in books.find(names or ()):
         print(f"{path.name}: {'rewritten' if books.normalise(path) else 'unchanged'}")
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout > 0:
+        raise GPVIError(f"--timeout must be a positive number of seconds, got {timeout:g}; leave it out for no limit")
 
 
 def _run_notebooks(action: Callable[[Path], object], paths: Sequence[Path], jobs: int) -> None:
@@ -398,6 +413,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     make_roots_absolute()
     try:
         app(args=arguments, prog_name="python -m gpvi_lib")
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            print("interrupted: what was done is kept, and the same command goes on from there", file=sys.stderr)
+        raise
     except OutOfTime as stopped:
         print(stopped, file=sys.stderr)
         raise SystemExit(TRY_AGAIN) from None

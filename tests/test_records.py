@@ -22,6 +22,7 @@ import torch
 import toy_experiment
 from toy_experiment import CALLS, TOY
 
+from gpvi_lib import paths
 from gpvi_lib.errors import (
     CannotWrite,
     GPVIError,
@@ -34,7 +35,6 @@ from gpvi_lib.errors import (
     SweepError,
     UnknownName,
 )
-from gpvi_lib import paths
 from gpvi_lib.experiments import EXPERIMENTS, Outcome, get_experiment
 from gpvi_lib.lab import provenance, records, runner
 from gpvi_lib.lab.profiles import PROFILES, get_profile

@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import torch
@@ -87,14 +89,14 @@ def _alone(cell: Cell) -> Iterator[None]:
     checkpoint, record = checkpoint_path(cell), record_path(cell)
     said: list[str] = []
 
-    def wait() -> None:
+    def look_again() -> None:
         if not said:
             said.append(f"{cell.label} runs in another process: waiting for it")
             logging.getLogger(__name__).warning(said[0])
         checkpoints.stop_if_over(cell.label)
         time.sleep(LOOK_EVERY)
 
-    with locked(checkpoint.with_name(f"{cell.file_name}.lock"), wait):
+    with locked(checkpoint.with_name(f"{cell.file_name}.lock"), look_again):
         sweep_temporary(checkpoint.parent, f"{cell.file_name}-")
         sweep_temporary(record.parent, f"{cell.file_name}.")
         yield
@@ -376,22 +378,36 @@ def _executor(given: Executor | None, jobs: int, all_cores: bool) -> Iterator[Ex
 
 @contextmanager
 def process_pool(jobs: int, threads: int = 1) -> Iterator[Executor]:
-    """So many processes of so many threads each, which end with this one, however it ends."""
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads,))
+    """So many processes of so many threads each, which end with this one or with the block, however it ends.
+
+    An interrupt, or any other error in the block, ends them where they are: what a cell has done is in its checkpoint.
+    """
+    context = get_context("spawn")
+    ended, end = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(jobs, context, _start_worker, (threads, ended))
     try:
         yield pool
+    except BaseException:
+        end.close()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        end.close()
+        ended.close()
 
 
-def _start_worker(threads: int) -> None:
+def _start_worker(threads: int, ended: Connection) -> None:
     torch.set_num_threads(threads)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # for what this process starts, such as a notebook's kernel
+    # A terminal's Ctrl-C comes here, too, where it would end one cell and let the next begin. Not SIG_IGN, which
+    # kernels would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    threading.Thread(target=_end_with_parent, args=(ended,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """Ends this process when the one that started it has ended, however that was: nobody waits for its work."""
+def _end_with_parent(ended: Connection) -> None:
+    """Ends this process when the one that started it has ended, however that was, or has no use for its work."""
     parent = parent_process()
     assert parent is not None, "only in a process that multiprocessing started"
-    parent.join()
+    wait([parent.sentinel, ended])
     os._exit(1)
