@@ -165,9 +165,9 @@ def run(
     from gpvi_lib.experiments import get_experiment
     from gpvi_lib.lab import executors, runner
 
-    for one in seed or ():
-        if not 0 <= one < MAX_SEED:
-            raise GPVIError(f"--seed must be from 0 to {MAX_SEED - 1}, got {one}")
+    for number in seed or ():
+        if not 0 <= number < MAX_SEED:
+            raise GPVIError(f"--seed must be from 0 to {MAX_SEED - 1}, got {number}")
     if (method or seed) and len(experiment or ()) != 1:
         raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
     if fresh and budget is not None:
