@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpvi_lib.errors import GPVIError, OutOfTime, SweepError
+from gpvi_lib.errors import GPVIError, OutOfTime, RecordWarning, SweepError
 from gpvi_lib.lab.profiles import PROFILES, get_profile
 from gpvi_lib.paths import make_roots_absolute
 
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 TRY_AGAIN = 75
 """Exit code of a command that ran out of the time it was given (EX_TEMPFAIL of sysexits.h)."""
+
+MAX_SEED = 2**32
+"""NumPy's generators, which some experiments use beside torch's, take no larger one."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C (128 + SIGINT, as of a shell)."""
 
 app = typer.Typer(
     help="GPVI, the executable paper: experiments, their records, and the notebooks.",
@@ -61,7 +67,8 @@ def list_experiments(
     if missing is not None and unprovenanced:
         raise GPVIError("--missing and --unprovenanced are two lists: ask for one at a time")
     if unprovenanced:
-        _print_unprovenanced()
+        with _damage_named():
+            _print_unprovenanced()
         return
     if missing is not None:
         _print_table([("experiment", "method", "seeds"), *_without_record(get_profile(missing).name)])
@@ -74,6 +81,22 @@ def list_experiments(
         _print_table([("  method", *PROFILES), *((f"  {row[0]}", *row[1:]) for row in rows)])
         print()
     _print_table([(f"{profile.name}:", profile.purpose) for profile in PROFILES.values()])
+
+
+@contextmanager
+def _damage_named() -> Iterator[set[str]]:
+    """Inside, damaged records are left out; at the end each is named on stderr, and the set holds what was said."""
+    said: set[str] = set()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RecordWarning)
+        yield said
+    for warning in caught:
+        if issubclass(warning.category, RecordWarning):
+            said.add(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    for line in sorted(said):
+        print(line, file=sys.stderr)
 
 
 def _print_unprovenanced() -> None:
@@ -142,6 +165,9 @@ def run(
     from gpvi_lib.experiments import get_experiment
     from gpvi_lib.lab import executors, runner
 
+    for number in seed or ():
+        if not 0 <= number < MAX_SEED:
+            raise GPVIError(f"--seed must be from 0 to {MAX_SEED - 1}, got {number}")
     if (method or seed) and len(experiment or ()) != 1:
         raise GPVIError("--method and --seed belong to one experiment: name it, `list` shows them all")
     if fresh and budget is not None:
@@ -262,10 +288,13 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
     from gpvi_lib.report import how_far, readme
     from gpvi_lib.report import scoreboard as board
 
-    table = board.build(profile)
-    path = board.write(profile)
+    with _damage_named() as damaged:
+        table = board.build(profile)
+        path = board.write(profile)
     _print_scores(table, verdicts=get_profile(profile).name == "paper")
     print(f"written to {shown(path)}")
+    if damaged:
+        raise GPVIError(f"{len(damaged)} damaged records are missing above; README.md and docs/ are left as they are")
     pages = {repository() / "README.md": readme.update, repository() / "docs" / "how-far.md": how_far.update}
     if profile == "paper" and results_root() == repository() / "results":  # they speak of those alone
         for page, update in pages.items():
@@ -325,6 +354,7 @@ def notebooks(
     from gpvi_lib.report import notebooks as books
 
     as_device(device)
+    _check_timeout(timeout)
     folder = build_root() / "notebooks" / get_profile(profile).name if output is None else output.resolve()
     parameters = {"profile": profile, "device": device, "fresh": fresh}
     action = partial(books.execute, folder=folder, parameters=parameters, timeout=timeout)
@@ -336,6 +366,7 @@ def refresh(names: NamesArgument = None, jobs: JobsOption = 1, timeout: TimeoutO
     """Run committed notebooks at their committed parameters and put their new outputs in place."""
     from gpvi_lib.report import notebooks as books
 
+    _check_timeout(timeout)
     _run_notebooks(partial(books.refresh, timeout=timeout), books.find(names or ()), jobs)
 
 
@@ -346,6 +377,11 @@ def normalise(names: NamesArgument = None) -> None:
 
     for path in books.find(names or ()):
         print(f"{path.name}: {'rewritten' if books.normalise(path) else 'unchanged'}")
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout > 0:
+        raise GPVIError(f"--timeout must be a positive number of seconds, got {timeout:g}; leave it out for no limit")
 
 
 def _run_notebooks(action: Callable[[Path], object], paths: Sequence[Path], jobs: int) -> None:
@@ -377,6 +413,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     make_roots_absolute()
     try:
         app(args=arguments, prog_name="python -m gpvi_lib")
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            print("interrupted: what was done is kept, and the same command goes on from there", file=sys.stderr)
+        raise
     except OutOfTime as stopped:
         print(stopped, file=sys.stderr)
         raise SystemExit(TRY_AGAIN) from None

@@ -185,13 +185,16 @@ def mnist(root: Path | None = None) -> ImageData:
         >>> mnist().train.shape
         torch.Size([60000, 28, 28])
     """
-    from torchvision.datasets import MNIST
+    from torchvision.datasets.mnist import read_image_file, read_label_file
 
     root = data_root() if root is None else root
     for name, digest in MNIST_FILES.items():
         _check_file(root / "MNIST" / "raw" / name, digest, "mnist")
-    train, test = (MNIST(root, train=part, download=False) for part in (True, False))
-    return ImageData(train.data, train.targets, test.data, test.targets)
+    # Not torchvision's MNIST, which would take a `processed` folder of its old versions before these files.
+    images, labels, test_images, test_labels = (str(root / "MNIST" / "raw" / name) for name in MNIST_FILES)
+    return ImageData(
+        read_image_file(images), read_label_file(labels), read_image_file(test_images), read_label_file(test_labels)
+    )
 
 
 def mnist_validation(root: Path | None = None) -> ImageData:
@@ -272,7 +275,8 @@ def _cifar10_files(root: Path) -> dict[Path, str]:
     from torchvision.datasets import CIFAR10
 
     folder = root / CIFAR10.base_folder
-    return {folder / name: digest for name, digest in (*CIFAR10.train_list, *CIFAR10.test_list)}
+    names = CIFAR10.meta["filename"], CIFAR10.meta["md5"]
+    return {folder / name: digest for name, digest in (*CIFAR10.train_list, *CIFAR10.test_list, names)}
 
 
 def available(name: str, root: Path | None = None) -> bool:

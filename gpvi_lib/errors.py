@@ -55,6 +55,14 @@ class RecordDamaged(RecordError):
     """The record's files are truncated or were changed after they were written."""
 
 
+class RecordWarning(UserWarning):
+    """A damaged record is left out of a list or table that has others."""
+
+
+class CannotWrite(GPVIError):
+    """A file cannot be written: no such folder, no right to, or no room."""
+
+
 class OutOfTime(GPVIError):
     """A time budget is used up; what was done is kept, and the same command goes on from there."""
 

@@ -18,6 +18,7 @@ from gpvi_lib.checks import check_count, check_instance, check_rng
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
+from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.targets.base import Target, check_finite, log_prob
 
@@ -268,6 +269,8 @@ def fit(
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
             objective or setting.
+        CannotWrite: before any training if the checkpoint cannot be written there; later if the disk is full. The
+            last one that was written stays.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -278,7 +281,8 @@ def fit(
     """
     check_count("steps", steps, least=0)
     check_count("callback_every", callback_every, least=0)
-    checkpoint = None if checkpoint is None else Path(checkpoint)
+    if checkpoint is not None:
+        checkpoint = require_writable(Path(checkpoint), "give another path as checkpoint")
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
         state.settings["final_lr"] = [state.rates.final_lr, steps]

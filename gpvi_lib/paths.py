@@ -6,11 +6,16 @@ Each folder is the repository's own unless an environment variable names another
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
+
+from gpvi_lib.errors import CannotWrite
 
 
 def repository() -> Path:
@@ -63,18 +68,90 @@ def shown(path: Path) -> str:
 
 
 def write_temporary(path: Path, content: bytes | Callable[[BinaryIO], object]) -> Path:
-    """Writes `content`, or what it writes, under a temporary name beside `path`, for `os.replace`; returns the name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes `content`, or what it writes, under a temporary name beside `path`, for `os.replace`; returns the name.
+
+    Raises:
+        CannotWrite: if there is no such folder, no right to write there, or no room; nothing is left behind then.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with open(temporary, "xb") as file:
-            content(file) if callable(content) else file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "xb") as file:
+                content(file) if callable(content) else file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except (OSError, RuntimeError) as error:
+        cause = error if isinstance(error, OSError) else error.__context__  # torch.save hides the one behind the other
+        if not isinstance(cause, OSError):
+            raise
+        raise CannotWrite(f"cannot write {shown(path)}: {cause.strerror or cause}") from error
     return temporary
+
+
+def require_writable(path: Path, remedy: str) -> Path:
+    """`path`, after a try whether a file can be put there: asked for before hours of work, not after.
+
+    Raises:
+        CannotWrite: if not, with the remedy.
+    """
+    try:
+        if path.is_dir():
+            raise CannotWrite(f"cannot write {shown(path)}: it is a folder")
+        write_temporary(path, b"").unlink()
+    except CannotWrite as error:
+        raise CannotWrite(f"{error}; {remedy}") from None
+    except OSError as error:
+        raise CannotWrite(f"cannot write {shown(path)}: {error.strerror}; {remedy}") from None
+    return path
+
+
+def sweep_temporary(folder: Path, name: str) -> None:
+    """Removes what `write_temporary` left of files whose name begins so, when its process was killed."""
+    for path in folder.glob(f".{glob.escape(name)}*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, wait: Callable[[], object]) -> Iterator[None]:
+    """Inside, no other process holds the lock file `path`; however a process ends, its lock ends with it.
+
+    Args:
+        path: removed at the end; what a killed process left of it does not count.
+        wait: called while another holds it, before each new try; may raise.
+
+    Raises:
+        CannotWrite: if the file cannot be made.
+    """
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = open(path, "w")
+        except OSError as error:
+            raise CannotWrite(f"cannot write {shown(path)}: {error.strerror}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                wait()
+                continue
+            if not _is_still(file, path):  # its holder has removed it since it was opened
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_still(file: IO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
@@ -82,5 +159,7 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], object]) 
     temporary = write_temporary(path, content)
     try:
         os.replace(temporary, path)
+    except OSError as error:
+        raise CannotWrite(f"cannot write {shown(path)}: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)

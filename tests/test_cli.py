@@ -72,6 +72,20 @@ def test_list_shows_methods_and_the_state_of_their_records(call, monkeypatch):
     assert "0/3, 3 stale" in call("list")[1]
 
 
+def test_list_and_scoreboard_go_on_beside_a_damaged_record_and_name_it(call, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("as it was")
+    runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    records.record_path(TOY.cell("svgd", 0, "paper")).write_text('{"a": NaN}')
+    assert "2/3, 1 damaged" in call("list")[1]
+    code, out, err = call("list", "--unprovenanced")
+    assert code == 0 and "of 2 records" in out and err.startswith("left out: results/paper/toy/svgd-seed0.json is not")
+    code, out, err = call("scoreboard")
+    assert code == 2 and "0.115 ± 0.0071" in out and err.splitlines()[0].count("svgd-seed0.json is not a record") == 1
+    assert err.splitlines()[1].startswith("error: 1 damaged records are missing above") and len(err.splitlines()) == 2
+    assert readme.read_text() == "as it was"
+
+
 def test_run_computes_and_prints_the_chosen_cells(call):
     code, out, _ = call("run", "toy", "--method", "svgd", "--method", "gpvi", "--seed", "1", "--profile", "paper")
     assert code == 0
@@ -176,6 +190,10 @@ def test_missing_data_are_named_once_and_only_where_something_has_to_run(call, r
         (("run", "toy", "--method", "gpvy"), "unknown method of toy 'gpvy'; did you mean 'gpvi'?"),
         (("run", "toy", "--profile", "papr"), "unknown profile 'papr'; did you mean 'paper'?"),
         (("run", "toy", "--device", "cuda"), "device 'cuda' is not available: torch sees 0 CUDA GPUs"),
+        (("run", "toy", "--seed", str(2**70)), "--seed must be from 0 to 4294967295, got 1180591620717411303424"),
+        (("run", "toy", "--seed", "-1"), "--seed must be from 0 to 4294967295, got -1"),
+        (("notebooks", "--timeout", "-1"), "--timeout must be a positive number of seconds, got -1; leave it out"),
+        (("refresh", "--timeout", "nan"), "--timeout must be a positive number of seconds, got nan"),
         (("scoreboard", "--profile", "papr"), "unknown profile 'papr'"),
         (("notebooks", "99"), "unknown notebook '99'"),
         (("notebooks", "--profile", "papr"), "unknown profile 'papr'"),

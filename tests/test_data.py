@@ -150,6 +150,14 @@ def test_mnist_is_read_from_the_data_folder(fake_mnist):
     assert images.train.flatten()[:300].tolist() == [i % 251 for i in range(300)]
 
 
+def test_a_cache_of_torchvision_does_not_stand_in_for_the_checked_files(fake_mnist):
+    cache = fake_mnist.parent / "processed"
+    cache.mkdir()
+    for name in ("training.pt", "test.pt"):
+        torch.save((torch.zeros(3, 28, 28, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64)), cache / name)
+    assert (len(data.mnist().train), len(data.mnist().test)) == (7, 5)
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -267,10 +275,12 @@ def test_cifar10_is_read_from_the_data_folder(fake_cifar10):
     assert images.train_labels.tolist() == [*range(6), *range(4)]
 
 
+@pytest.mark.parametrize("name", ["data_batch_2", "batches.meta"])
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), truncate, alter])
-def test_a_damaged_cifar10_names_the_file_and_the_remedy(fake_cifar10, damage):
-    damage(fake_cifar10 / "data_batch_2")
-    with pytest.raises(DataMissing, match=r"data_batch_2 is .*`python -m gpvi_lib data cifar10`.*GPVI_DATA"):
+def test_a_damaged_cifar10_names_the_file_and_the_remedy(fake_cifar10, damage, name):
+    damage(fake_cifar10 / name)
+    assert data.available("cifar10") is (fake_cifar10 / name).exists()
+    with pytest.raises(DataMissing, match=rf"{name} is .*`python -m gpvi_lib data cifar10`.*GPVI_DATA"):
         data.cifar10()
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
-from gpvi_lib.errors import DivergedError, GPVIError, OutOfTime
+from gpvi_lib.errors import CannotWrite, DivergedError, GPVIError, OutOfTime
 from gpvi_lib.fit import Minibatches, Training, fit
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
@@ -442,6 +443,38 @@ def test_a_run_killed_at_any_moment_can_be_resumed(tmp_path):
     assert victim.returncode == -signal.SIGKILL
     assert 1 <= torch.load(checkpoint, weights_only=True)["step"] < 100
     assert_identical(train("gpvi helper", steps=100, checkpoint=checkpoint), train("gpvi helper", steps=100))
+
+
+@pytest.mark.parametrize("name", ["file/below.pt", "/proc/none/x.pt", ".", "x" * 300])
+def test_a_checkpoint_that_cannot_be_written_is_noticed_before_training(name, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    seen = []
+    with pytest.raises(CannotWrite, match="cannot write .*; give another path as checkpoint") as caught:
+        train("ensemble", checkpoint=tmp_path / name, callback=lambda *call: seen.append(call))
+    assert seen == [] and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fill", [0, 1000])
+def test_a_full_disk_ends_a_run_and_keeps_the_checkpoint_before(fill, tmp_path, monkeypatch):
+    """The disk takes so many more bytes of the second checkpoint and no more, at the hands of the operating system."""
+    path, write = tmp_path / "run.pt", checkpoints.write_atomically
+    train("ensemble", checkpoint=path, steps=4, optimizer=Adam(lr=0.05))
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def full(*arguments):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (fill, limits[1]))
+        try:
+            write(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    monkeypatch.setattr(checkpoints, "write_atomically", full)
+    with pytest.raises(CannotWrite, match=r"^cannot write .*run.pt: File too large$"):
+        train("ensemble", checkpoint=path, steps=8, optimizer=Adam(lr=0.05))
+    monkeypatch.undo()
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+    train("ensemble", checkpoint=path, steps=8, optimizer=Adam(lr=0.05))
 
 
 def test_a_run_stopped_for_time_can_be_resumed(tmp_path):

@@ -1,5 +1,6 @@
 """Records: written in one step, reused while they are what would be computed, refused otherwise."""
 
+import errno
 import json
 import mmap
 import os
@@ -13,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -20,12 +22,16 @@ import torch
 import toy_experiment
 from toy_experiment import CALLS, TOY
 
+from gpvi_lib import paths
 from gpvi_lib.errors import (
+    CannotWrite,
     GPVIError,
+    OutOfTime,
     RecordDamaged,
     RecordError,
     RecordMissing,
     RecordStale,
+    RecordWarning,
     SweepError,
     UnknownName,
 )
@@ -149,7 +155,7 @@ def test_a_failed_write_leaves_nothing_behind(monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
         for method in ("plain", "svgd"):
-            with pytest.raises(OSError, match="disk full"):
+            with pytest.raises(CannotWrite, match="disk full"):
                 runner.run_or_load(TOY.cell(method, 0, "paper"))
     assert files(tmp_path / "results") == set()
     assert runner.run_or_load(CELL).metrics["error"] == 0.1
@@ -159,7 +165,7 @@ def test_a_failed_write_keeps_the_record_that_was_there(monkeypatch):
     before = runner.run_or_load(TOY.cell("plain", 0, "paper"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda source, target: (_ for _ in ()).throw(OSError("disk full")))
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(CannotWrite, match="disk full"):
             runner.run_or_load(TOY.cell("plain", 0, "paper"), fresh=True)
     assert records.load(TOY.cell("plain", 0, "paper")) == before
 
@@ -194,12 +200,134 @@ def test_a_run_killed_while_it_writes_leaves_no_half_record(complete, there, tmp
     assert records.state(CELL) == "missing"
     assert runner.run_or_load(CELL).metrics["error"] == 0.1
     assert records.state(CELL) == "valid"
+    assert files(tmp_path / "results") == {"paper/toy/svgd-seed0.json", "paper/toy/svgd-seed0.safetensors"}
+    assert files(tmp_path / "build") == set()
 
 
 def test_writing_again_without_arrays_removes_the_old_arrays_file(tmp_path):
     runner.run_or_load(CELL)
     runner.run_or_load(replace(TOY, run=slow_run).cell("svgd", 0, "paper"), fresh=True)
     assert files(tmp_path / "results") == {"paper/toy/svgd-seed0.json"}
+
+
+def test_git_ignores_what_a_killed_process_leaves():
+    name = "results/paper/toy/.svgd-seed0.json.1f2e3d4c.tmp"
+    root = Path(__file__).parents[1]
+    assert subprocess.run(["git", "check-ignore", "-q", "--no-index", name], cwd=root).returncode == 0
+
+
+# Two processes on one cell; a folder or disk that takes no file
+
+
+def test_a_reader_never_sees_a_record_damaged_while_it_is_replaced(monkeypatch):
+    """A look between any two steps of the writer, at the record there is then and at one that was read before."""
+    seen, before = [], runner.run_or_load(CELL)
+
+    def look():
+        try:
+            seen.append(records.load(CELL).metrics["error"])
+        except (RecordMissing, RecordStale) as error:
+            seen.append(type(error))
+        try:
+            before.arrays()
+        except RecordError as error:
+            assert not isinstance(error, RecordDamaged)
+
+    for place, name in ((os, "replace"), (Path, "unlink")):
+        original = getattr(place, name)
+        monkeypatch.setattr(place, name, lambda *args, do=original, **kw: (look(), do(*args, **kw), look())[1])
+    runner.run_or_load(CHANGED.cell("svgd", 0, "paper"))
+    assert {RecordMissing, RecordStale} <= set(seen)
+    with pytest.raises(RecordError, match="computed anew since it was read"):
+        before.arrays()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_reader_that_holds_the_old_json_reads_again(monkeypatch, again):
+    """The JSON was read, then both files were replaced, then the arrays are read; or the arrays are truly damaged."""
+    runner.run_or_load(CHANGED.cell("svgd", 0, "paper"))
+    parse, replaced = records._parse, []
+
+    def parse_and_replace(path):
+        record = parse(path)
+        if not replaced:
+            replaced.append(True)
+            if again:
+                runner.run_or_load(CELL, fresh=True)
+            else:
+                path.with_suffix(".safetensors").write_bytes(b"")
+        return record
+
+    monkeypatch.setattr(records, "_parse", parse_and_replace)
+    if again:
+        assert records.load(CELL).metrics["error"] == 0.1
+    else:
+        with pytest.raises(RecordDamaged, match="edited"):
+            records.load(CELL)
+
+
+@pytest.mark.parametrize("by", [lambda: runner.run_or_load(CELL), lambda: runner.sweep(TOY, "paper", ["svgd"], [0])[0]])
+def test_a_second_process_waits_for_a_cell_and_takes_its_record(by, monkeypatch, caplog):
+    """The other process is another open file here: flock does not know the difference."""
+    lock = runner.checkpoint_path(CELL).with_name("svgd-seed0.lock")
+    with ThreadPoolExecutor(1) as second, paths.locked(lock, lambda: pytest.fail("locked")):
+        waits = Event()
+        monkeypatch.setattr(runner, "LOOK_EVERY", 0.01)
+        monkeypatch.setattr(runner.logging.getLogger(runner.__name__), "warning", lambda said: waits.set())
+        found = second.submit(by)
+        assert waits.wait(20)
+        assert CALLS == [] and not found.done()
+        first = runner._compute(CELL, runner.How(progress=False))
+        assert not found.done()
+    assert found.result() == first and len(CALLS) == 1
+    assert not lock.exists()
+
+
+def test_the_lock_of_a_dead_process_holds_nobody_up():
+    lock = runner.checkpoint_path(CELL).with_name("svgd-seed0.lock")
+    code = f"""
+import os, signal
+from pathlib import Path
+from gpvi_lib.paths import locked
+with locked(Path({str(lock)!r}), lambda: None):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1]).returncode == -signal.SIGKILL
+    assert lock.exists()
+    assert runner.run_or_load(CELL).metrics["error"] == 0.1
+    assert not lock.exists()
+
+
+def test_a_budget_ends_while_another_process_runs_the_cell():
+    with (
+        paths.locked(runner.checkpoint_path(CELL).with_name("svgd-seed0.lock"), lambda: None),
+        pytest.raises(OutOfTime, match="1 of 1 runs to do"),
+    ):
+        runner.sweep(TOY, "paper", ["svgd"], [0], progress=False, budget=0)
+
+
+@pytest.mark.parametrize("variable", ["GPVI_RESULTS", "GPVI_BUILD"])
+@pytest.mark.parametrize("folder", ["file/below", "/proc/none", "x" * 300])
+def test_a_folder_that_takes_no_file_is_noticed_before_anything_runs(variable, folder, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv(variable, str(tmp_path / folder))
+    for run in (lambda: runner.run_or_load(CELL), lambda: runner.sweep(TOY, "paper", jobs=2, progress=False)):
+        with pytest.raises(CannotWrite, match=rf"cannot write .*; set {variable} to a folder") as caught:
+            run()
+        assert "\n" not in str(caught.value)
+    assert CALLS == []
+
+
+def test_a_full_disk_ends_a_sweep_at_once(monkeypatch):
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "require_folders", lambda cells: None)
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CannotWrite, match=r"^cannot write .*svgd-seed0.safetensors: No space left on device$"):
+            runner.sweep(TOY, "paper", progress=False)
+    assert CALLS == [("svgd", 0)]
 
 
 # Refusals
@@ -320,6 +448,33 @@ def test_record_of_another_cell():
 def test_other_json_is_not_a_record(content):
     runner.run_or_load(CELL).path.write_text(content)
     assert "is not a record" in refusal(RecordDamaged)
+
+
+@pytest.mark.parametrize("content", ['{"a": NaN}', '{"a": Infinity}', '{"a": 1e999}', '{"a": %s}' % ("7" * 5000),
+                                     "[" * 100_000, '{"digest": {}}', '{"digest": "", "a": NaN}'])  # fmt: skip
+def test_json_that_no_record_holds_is_damaged(content):
+    runner.run_or_load(CELL).path.write_text(content)
+    assert records.state(CELL) == "damaged"
+    refusal(RecordDamaged)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_a_folder_in_place_of_a_file_is_damaged(suffix):
+    path = runner.run_or_load(CELL).path.with_suffix(suffix)
+    path.unlink()
+    path.mkdir()
+    assert "cannot be read: Is a directory" in refusal(RecordDamaged)
+
+
+def test_what_goes_over_all_records_leaves_out_the_damaged_ones_by_name():
+    runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    records.record_path(CELL).write_text('{"a": NaN}')
+    with pytest.warns(RecordWarning, match="left out: .*svgd-seed0.json is not a record"):
+        assert [record.seed for record in records.recorded("paper")] == [1, 2]
+    with pytest.warns(RecordWarning, match="left out: .*svgd-seed0.json is not a record"):
+        assert records.frame(TOY, "paper", missing="skip")["seed"].tolist() == [1, 2]
+    with pytest.raises(RecordDamaged):
+        records.frame(TOY, "paper", methods=["svgd"])
 
 
 def test_states():

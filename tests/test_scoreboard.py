@@ -13,9 +13,9 @@ import pytest
 import toy_experiment
 from toy_experiment import TOY
 
-from gpvi_lib.errors import GPVIError, RecordDamaged, RecordStale, UnknownName
+from gpvi_lib.errors import GPVIError, RecordStale, RecordWarning, UnknownName
 from gpvi_lib.experiments import EXPERIMENTS, Score, get_experiment
-from gpvi_lib.lab import runner
+from gpvi_lib.lab import records, runner
 from gpvi_lib.report import scoreboard
 from gpvi_lib.report.scoreboard import Ours, Published
 
@@ -336,15 +336,20 @@ def test_a_ratio_is_of_positive_numbers(ours, paper, expected):
 # Refusals
 
 
-def test_a_record_that_cannot_be_trusted_stops_the_scoreboard(monkeypatch):
-    path = runner.run_or_load(TOY.cell("svgd", 0, "paper")).path
+def test_a_stale_record_stops_the_scoreboard(monkeypatch):
+    runner.run_or_load(TOY.cell("svgd", 0, "paper"))
     monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, config=toy_experiment.changed_config))
     with pytest.raises(RecordStale):
         scoreboard.build()
-    monkeypatch.setitem(EXPERIMENTS, "toy", TOY)
+
+
+def test_a_damaged_record_is_named_and_the_others_count():
+    runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
+    path = records.record_path(TOY.cell("svgd", 0, "paper"))
     path.write_text(path.read_text().replace("0.1", "0.01"))
-    with pytest.raises(RecordDamaged):
-        scoreboard.build()
+    with pytest.warns(RecordWarning, match="svgd-seed0.json was edited"):
+        (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
+    assert (row.n_seeds, row.ours_mean) == (2, pytest.approx(0.115))
 
 
 @pytest.mark.parametrize(

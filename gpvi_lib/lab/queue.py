@@ -118,6 +118,7 @@ def run(cells: list[QueuedCell], jobs: int, budget: float | None = None, dirty: 
         runner.require_clean(get_profile(PROFILE), dirty)
     for experiment in dict.fromkeys(cell.experiment for cell in todo):
         runner.require_data(experiment, PROFILE)
+    runner.require_folders(todo)
     deadline = None if budget is None else time.time() + budget
     with only_one(), runner.process_pool(jobs) as pool:
         runner.run_cells(pool, todo, runner.How(deadline=deadline), "queue")

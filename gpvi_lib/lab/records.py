@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import safetensors.torch
 from torch import Tensor
 
-from gpvi_lib.errors import RecordDamaged, RecordError, RecordMissing, RecordStale
+from gpvi_lib.errors import CannotWrite, RecordDamaged, RecordError, RecordMissing, RecordStale, RecordWarning
 from gpvi_lib.lab.experiment import Cell, Experiment, Outcome
 from gpvi_lib.lab.profiles import Profile, get_profile
 from gpvi_lib.paths import results_root, shown, write_atomically, write_temporary
@@ -71,8 +72,16 @@ class Record:
 
         Raises:
             RecordDamaged: if the arrays file is not the one this record was written with.
+            RecordError: if the record was computed anew since this one was read.
         """
-        return safetensors.torch.load(_array_bytes(self)) if self.arrays_sha256 else {}
+        if not self.arrays_sha256:
+            return {}
+        try:
+            return safetensors.torch.load(_array_bytes(self))
+        except RecordDamaged:
+            if _was_replaced(self):
+                raise RecordError(f"{shown(self.path)} was computed anew since it was read: load it again") from None
+            raise
 
 
 def canonical_json(value: object) -> str:
@@ -99,15 +108,29 @@ def load(cell: Cell) -> Record:
         RecordStale: if the experiment's configuration is no longer the one it was computed with.
     """
     path = record_path(cell)
-    if not path.exists():
+    try:
+        record = _parse(path)
+    except FileNotFoundError:
         remedy = _run_command(cell.experiment.name, cell.method, cell.profile.name)
-        raise RecordMissing(f"there is no record {shown(path)}; compute it with `{remedy}`")
-    record = _parse(path)
+        raise RecordMissing(f"there is no record {shown(path)}; compute it with `{remedy}`") from None
     _check_cell(record, cell.experiment.name, cell.method, cell.seed, cell.profile.name)
     if record.arrays_sha256:
-        _array_bytes(record)
+        try:
+            _array_bytes(record)
+        except RecordDamaged:
+            if _was_replaced(record):
+                return load(cell)
+            raise
     _check_fresh(record, cell.config())
     return record
+
+
+def _was_replaced(record: Record) -> bool:
+    """Whether the JSON is another one by now: `write` takes the old one away before it touches the arrays."""
+    try:
+        return _parse(record.path).digest != record.digest
+    except (FileNotFoundError, RecordDamaged):
+        return True
 
 
 def state(cell: Cell) -> str:
@@ -151,14 +174,22 @@ def _damaged(path: Path, what: str) -> RecordDamaged:
 
 
 def _parse(path: Path) -> Record:
+    """The record in a file. Raises `FileNotFoundError` or `RecordDamaged`; nothing else, whatever the file holds."""
     try:
         fields = json.loads(path.read_text())
+        digest = fields.pop("digest", None) if isinstance(fields, dict) else None
+        found = sha256_of(fields)
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise _damaged(path, "is truncated: not valid JSON") from None
-    digest = fields.pop("digest", None) if isinstance(fields, dict) else None
+    except (ValueError, RecursionError):
+        raise _damaged(path, "is not a record: it holds a number or a nesting that none has") from None
+    except OSError as error:
+        if not os.path.lexists(path) or isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(path) from None
+        raise _damaged(path, f"cannot be read: {error.strerror}") from None
     if digest is None:
         raise _damaged(path, "is not a record: it has no digest")
-    if digest != sha256_of(fields):
+    if digest != found:
         raise _damaged(path, "was edited after it was written: its digest does not match its content")
     try:
         return Record(array_specs=fields.pop("arrays"), digest=digest, path=path, **fields)
@@ -182,6 +213,8 @@ def _array_bytes(record: Record) -> bytes:
         content = path.read_bytes()
     except FileNotFoundError:
         raise _damaged(path, f"is missing, but {record.path.name} needs it") from None
+    except OSError as error:
+        raise _damaged(path, f"cannot be read: {error.strerror}") from None
     if hashlib.sha256(content).hexdigest() != record.arrays_sha256:
         raise _damaged(path, f"was edited after it was written: its hash is not the one in {record.path.name}")
     return content
@@ -242,6 +275,8 @@ def write(record: Record, arrays: bytes | None) -> Record:
         try:
             record.path.unlink(missing_ok=True)
             os.replace(temporary, arrays_path)
+        except OSError as error:
+            raise CannotWrite(f"cannot write {shown(arrays_path)}: {error.strerror or error}") from error
         finally:
             temporary.unlink(missing_ok=True)
     write_atomically(record.path, text.encode())
@@ -253,11 +288,16 @@ def write(record: Record, arrays: bytes | None) -> Record:
 def recorded(profile: str | Profile) -> Iterator[Record]:
     """Every whole record of a profile, current or stale, by experiment, method and seed.
 
-    Raises:
-        RecordDamaged: if one is truncated or was changed by hand.
+    Warns:
+        RecordWarning: for each that is damaged, which is left out.
     """
     for path in sorted((results_root() / get_profile(profile).name).glob("*/*.json")):
-        yield _parse(path)
+        try:
+            record = _parse(path)
+        except RecordDamaged as damaged:
+            warnings.warn(f"left out: {damaged}", RecordWarning, stacklevel=2)
+            continue
+        yield record
 
 
 def frame(
@@ -269,8 +309,11 @@ def frame(
     """One row for each record of the profile's seeds: method, seed, every metric, seconds, device.
 
     Raises:
-        RecordMissing: if a record is missing, unless `missing` is "skip".
-        RecordDamaged, RecordStale: as `load`.
+        RecordMissing, RecordDamaged: if a record is missing or damaged, unless `missing` is "skip".
+        RecordStale: as `load`.
+
+    Warns:
+        RecordWarning: for each damaged record that is skipped.
     """
     import pandas
 
@@ -284,6 +327,11 @@ def frame(
                 if missing == "skip":
                     continue
                 raise
+            except RecordDamaged as damaged:
+                if missing != "skip":
+                    raise
+                warnings.warn(f"left out: {damaged}", RecordWarning, stacklevel=2)
+                continue
             columns = {"seconds": record.seconds, "device": record.device}
             rows.append({"method": method, "seed": seed} | record.metrics | columns)
     return pandas.DataFrame(rows, columns=None if rows else ["method", "seed", "seconds", "device"])

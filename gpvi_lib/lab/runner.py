@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -19,13 +20,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
 from gpvi_lib import checkpoints, data
-from gpvi_lib.errors import DataMissing, GPVIError, OutOfTime, SweepError
+from gpvi_lib.errors import CannotWrite, DataMissing, GPVIError, OutOfTime, SweepError
 from gpvi_lib.lab import provenance, status
 from gpvi_lib.lab.experiment import Cell, Experiment, RunContext
 from gpvi_lib.lab.profiles import Profile, get_profile
@@ -41,7 +43,10 @@ from gpvi_lib.lab.records import (
     valid_digest,
     write,
 )
-from gpvi_lib.paths import build_root
+from gpvi_lib.paths import build_root, locked, require_writable, results_root, sweep_temporary
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks whether another process has ended a cell."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +78,35 @@ def status_path(cell: Cell) -> Path:
 
 
 def _discard_checkpoints(checkpoint: Path) -> None:
-    """Removes those of other configurations too, and what processes left that were killed as they wrote one."""
-    cell = checkpoint.stem.rsplit("-", 1)[0]
-    for pattern in (f"{cell}-*", f".{cell}-*.tmp"):
-        for path in checkpoint.parent.glob(pattern):
-            path.unlink(missing_ok=True)
+    """Removes those of other configurations too."""
+    for path in checkpoint.parent.glob(f"{checkpoint.stem.rsplit('-', 1)[0]}-*"):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(cell: Cell) -> Iterator[None]:
+    """Inside, no other process runs this cell, and nothing is left of one that was killed as it wrote."""
+    checkpoint, record = checkpoint_path(cell), record_path(cell)
+    said: list[str] = []
+
+    def look_again() -> None:
+        if not said:
+            said.append(f"{cell.label} runs in another process: waiting for it")
+            logging.getLogger(__name__).warning(said[0])
+        checkpoints.stop_if_over(cell.label)
+        time.sleep(LOOK_EVERY)
+
+    with locked(checkpoint.with_name(f"{cell.file_name}.lock"), look_again):
+        sweep_temporary(checkpoint.parent, f"{cell.file_name}-")
+        sweep_temporary(record.parent, f"{cell.file_name}.")
+        yield
+
+
+def require_folders(cells: Iterable[Cell]) -> None:
+    """Raises `CannotWrite` if records or checkpoints of these cells could not be written."""
+    for folder in dict.fromkeys(cell.folder for cell in cells):
+        for root, variable in ((results_root(), "GPVI_RESULTS"), (build_root() / "checkpoints", "GPVI_BUILD")):
+            require_writable(root / folder / "any", f"set {variable} to a folder that can be written")
 
 
 def _compute(cell: Cell, how: How) -> Record:
@@ -85,7 +114,6 @@ def _compute(cell: Cell, how: How) -> Record:
     checkpoint = checkpoint_path(cell)
     if how.fresh:
         _discard_checkpoints(checkpoint)
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
     context = RunContext(provenance.as_device(how.device), cell.seed, checkpoint, cell.label, how.progress)
     config = canonical_json(cell.config())
     commit = provenance.commit()  # now: the repository may move on while a long run computes
@@ -130,12 +158,11 @@ def _compute_once(cell: Cell, before: str | None, how: How) -> bool:
 
     Returns whether the cell is done; it is not if the deadline came first. (No error: submitit would wrap it.)
     """
-    if valid_digest(cell) not in (None, before):
-        return True
     try:
-        with checkpoints.deadline(how.deadline):
-            checkpoints.stop_if_over(cell.label)
-            _compute(cell, how)
+        with checkpoints.deadline(how.deadline), _alone(cell):
+            if valid_digest(cell) in (None, before):
+                checkpoints.stop_if_over(cell.label)
+                _compute(cell, how)
     except OutOfTime:
         return False
     return True
@@ -167,7 +194,12 @@ def run_or_load(
     if not fresh and is_recorded(cell):
         return load(cell)
     require_clean(cell.profile, dirty)
-    return _compute(cell, How(str(device), fresh, progress))
+    require_folders([cell])
+    before = valid_digest(cell)
+    with _alone(cell):
+        if valid_digest(cell) in (None, before):
+            return _compute(cell, How(str(device), fresh, progress))
+    return load(cell)
 
 
 def load_or_run(cell: Cell) -> Record:
@@ -227,6 +259,7 @@ def sweep(
     if todo:
         require_clean(profile, dirty)
         require_data(experiment, profile.name)
+        require_folders(todo)
     deadline = None if budget is None else time.time() + budget
     with _executor(executor, min(jobs, len(todo)), experiment.all_cores) as pool:
         run_cells(pool, todo, How(str(device), fresh, progress, deadline), experiment.name)
@@ -279,6 +312,7 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
 
     Raises:
         OutOfTime: if the deadline came before the cells were done.
+        CannotWrite: at once, if there is no room left for a checkpoint or a record: no other cell would fare better.
         SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
     """
     running = [status_path(cell) for cell in cells]
@@ -299,6 +333,8 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
         for cell, call in zip(cells, calls, strict=True):
             try:
                 stopped += not call()
+            except CannotWrite:
+                raise
             except Exception as error:  # whatever ends one cell must not end the others
                 failed.append(_failure(cell, error, label))
             bar.update()
@@ -342,22 +378,36 @@ def _executor(given: Executor | None, jobs: int, all_cores: bool) -> Iterator[Ex
 
 @contextmanager
 def process_pool(jobs: int, threads: int = 1) -> Iterator[Executor]:
-    """So many processes of so many threads each, which end with this one, however it ends."""
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads,))
+    """So many processes of so many threads each, which end with this one or with the block, however it ends.
+
+    An interrupt, or any other error in the block, ends them where they are: what a cell has done is in its checkpoint.
+    """
+    context = get_context("spawn")
+    ended, end = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(jobs, context, _start_worker, (threads, ended))
     try:
         yield pool
+    except BaseException:
+        end.close()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        end.close()
+        ended.close()
 
 
-def _start_worker(threads: int) -> None:
+def _start_worker(threads: int, ended: Connection) -> None:
     torch.set_num_threads(threads)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # for what this process starts, such as a notebook's kernel
+    # A terminal's Ctrl-C comes here, too, where it would end one cell and let the next begin. Not SIG_IGN, which
+    # kernels would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    threading.Thread(target=_end_with_parent, args=(ended,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """Ends this process when the one that started it has ended, however that was: nobody waits for its work."""
+def _end_with_parent(ended: Connection) -> None:
+    """Ends this process when the one that started it has ended, however that was, or has no use for its work."""
     parent = parent_process()
     assert parent is not None, "only in a process that multiprocessing started"
-    parent.join()
+    wait([parent.sentinel, ended])
     os._exit(1)

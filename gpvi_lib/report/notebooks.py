@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -23,6 +21,7 @@ from traitlets import default
 from gpvi_lib.errors import GPVIError, NotebookError, UnknownName
 from gpvi_lib.lab.profiles import get_profile
 from gpvi_lib.lab.provenance import cores
+from gpvi_lib.lab.runner import process_pool
 from gpvi_lib.paths import build_root, notebooks_root, shown, write_atomically
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -219,26 +218,18 @@ def run_all(
     paths = list(paths)
     failed: dict[str, str] = {}
     threads = max(1, cores() // jobs)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _share_cores, (threads,)) as pool:
+    with process_pool(jobs, threads) as pool:  # a kernel ends with the process that started it, within a second
         # The later notebooks are the longer ones: started first, they leave no core without work at the end.
         futures = {pool.submit(_timed, action, path): path for path in reversed(paths)}
-        try:
-            for future in as_completed(futures):
-                name = futures[future].name
-                error = future.exception()
-                seconds, message = (0.0, _one_line(error)) if error else future.result()
-                if message is not None:
-                    failed[name] = message
-                if report is not None:
-                    report(name, seconds, message)
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in as_completed(futures):
+            name = futures[future].name
+            error = future.exception()
+            seconds, message = (0.0, _one_line(error)) if error else future.result()
+            if message is not None:
+                failed[name] = message
+            if report is not None:
+                report(name, seconds, message)
     return {path.name: failed[path.name] for path in paths if path.name in failed}
-
-
-def _share_cores(threads: int) -> None:
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # the kernels that this process starts inherit it
 
 
 def _timed(action: Callable[[Path], object], path: Path) -> tuple[float, str | None]:

@@ -196,7 +196,7 @@ def build(profile: str | Profile = "paper") -> pandas.DataFrame:
     A published number with records of our own `best` setting has a second row for it.
 
     Raises:
-        RecordDamaged, RecordStale: if a record cannot be trusted.
+        RecordStale: if a record is of another configuration.
         GPVIError: if an experiment's scores do not fit its records or the published table.
     """
     import pandas
@@ -316,7 +316,7 @@ def collect(profile: str | Profile = "paper") -> dict[RowKey, Ours]:
     """Our numbers for each row that the records fill, from the longest runs, in the order of experiments.
 
     Raises:
-        RecordDamaged, RecordStale: if a record cannot be trusted.
+        RecordStale: if a record is of another configuration.
         GPVIError: if two methods of an experiment fill one row, or two experiments of which neither says `instead_of`.
     """
     profile = get_profile(profile)
