@@ -59,7 +59,7 @@ def test_a_reflection_is_turned_round_and_the_plain_elbo_does_not_mind(rng):
 
 
 def test_what_cannot_work_is_refused(rng):
-    with pytest.raises(ValueError, match="floor of the determinant must be positive, got 0"):
+    with pytest.raises(ValueError, match="floor of the determinant must be a positive finite number, got 0"):
         OrientedELBO(5, floor=0)
     with pytest.raises(ValueError, match="needs a Generator, got Particles"):
         OrientedELBO(5)(Particles(torch.zeros(3, 2)), None, None, rng)
