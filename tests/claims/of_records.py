@@ -54,6 +54,28 @@ class Runs:
         return np.stack([self.arrays(method, seed)[f"history_{key}"].numpy() for seed in seeds or self.seeds])
 
 
+def runs(experiment: str, method: str) -> list[Record]:
+    """The records of all seeds; one that is missing is an error."""
+    found = Runs(experiment)
+    return [found.record(method, seed) for seed in found.seeds]
+
+
+def values(experiment: str, method: str, key: str) -> np.ndarray:
+    """One number per seed."""
+    return Runs(experiment).metric(method, key)
+
+
+def arrays(experiment: str, method: str) -> list[dict[str, Tensor]]:
+    """The arrays of all seeds, by name."""
+    found = Runs(experiment)
+    return [found.arrays(method, seed) for seed in found.seeds]
+
+
+def history(experiment: str, method: str, key: str) -> np.ndarray:
+    """(seeds, looks): one quantity along training."""
+    return Runs(experiment).history(method, key)
+
+
 def within(values, low: float, high: float) -> bool:
     """Whether all values lie strictly between two bounds."""
     values = np.asarray(values)

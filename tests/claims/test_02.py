@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from reading import history, runs, values
+from of_records import history, runs, values
 
 from gpvi_lib import Banana
 from gpvi_lib.experiments import injectivity_plane

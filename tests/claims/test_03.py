@@ -1,6 +1,6 @@
 """What notebook 03 says of its records: time and memory of a direction and of a step."""
 
-from reading import arrays, values
+from of_records import arrays, values
 
 
 def at(name, key, dim):

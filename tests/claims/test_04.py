@@ -1,7 +1,7 @@
 """What notebook 04 says of its records: BiCGSTAB and helper networks in training."""
 
 import numpy as np
-from reading import runs, values
+from of_records import runs, values
 
 
 def late(method, key="sigma_error"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from reading import arrays, history, values
+from of_records import arrays, history, values
 
 from gpvi_lib.experiments.gaussian_density import factor, variance_ratios
 from gpvi_lib.report import scoreboard

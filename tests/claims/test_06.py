@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reading import arrays
+from of_records import arrays
 
 TWO = "amortized_svgd_two_batches"
 DIRECTIONS = ("gpvi", TWO, "amortized_svgd")

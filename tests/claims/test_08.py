@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reading import runs
+from of_records import runs
 
 from gpvi_lib.experiments.nuts_reference import posterior
 
