@@ -13,6 +13,7 @@ from gpvi_lib.report import notebooks
 # Number of the notebook -> (file of gpvi_lib, what it says, what would be wrong).
 MUTATIONS = {
     "00": ("inverse.py", "linearization.dense(), rhs, left", "linearization.dense().mT, rhs, left"),
+    "00a": ("objectives.py", "z[:n], z[n:], rng)", "z[n:], z[:n], rng)"),
     "01": ("objectives.py", "z[:n], z[n:], rng)", "z[:n], z[:n], rng)"),
     "02": ("samplers.py", "else a + torch.diag(self.noise_scale[", "else a - torch.diag(self.noise_scale["),
     "03": ("inverse.py", "source = source - (jacobian @", "source = source + (jacobian @"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas
 
 MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("Algorithm 1", "notebooks/00a-gpvi-in-sixty-lines", ()),
     ("Theorem 3.1, equation 4; A.1, A.3", "notebooks/01-functional-gradient", ()),
     ("section 3.2, A.4", "notebooks/02-injectivity", ("injectivity", "injectivity-plane", "activations")),
     ("section 3.3, B.1", "notebooks/03-jacobian-inverse", ("inverse-cost",)),
@@ -160,7 +161,7 @@ def where() -> str:
 def _figures(page: str) -> str:
     """Links to the figures of a notebook, in the order of their names; a page that is no notebook has none."""
     number = page.split("-")[0]
-    found = sorted((paths.repository() / "figures" / "paper").glob(f"{number}-*.png")) if number.isdigit() else []
+    found = sorted((paths.repository() / "figures" / "paper").glob(f"{number}-*.png")) if number[:2].isdigit() else []
     return " ".join(f"[{i}](figures/paper/{path.name})" for i, path in enumerate(found, 1))
 
 
