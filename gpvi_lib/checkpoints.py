@@ -22,7 +22,7 @@ _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 def save(path: Path, state: dict) -> None:
     """Make ``path`` hold ``state`` (tensors, numbers, strings and containers of them): all of it or nothing.
 
-    A checksum over the content goes with it, under :data:`CHECKSUM`.
+    A checksum over the content goes with it, under ``CHECKSUM``.
 
     Example:
         >>> from pathlib import Path

@@ -268,8 +268,7 @@ def fit(
         TypeError: if ``optimizer`` is none.
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
-            objective or setting.
-        CannotWrite: before any training if the checkpoint cannot be written there; later if the disk is full. The
+            objective or setting; if it cannot be written there, before any training, or the disk is full, later: the
             last one that was written stays.
 
     Example:

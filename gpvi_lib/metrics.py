@@ -195,7 +195,7 @@ def auroc(known: Float[Tensor, " b"], unknown: Float[Tensor, " u"]) -> float:
 
 
 def expected_calibration_error(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
-    """Mean over data of |accuracy - confidence| of their confidence bin, 15 bins of equal width (TorchMetrics').
+    """Mean over data of ``|accuracy - confidence|`` of their confidence bin, 15 bins of equal width (TorchMetrics').
 
     Raises:
         ValueError: if the rows are not distributions over classes, or the labels not all among the classes.

@@ -181,7 +181,7 @@ def test_every_import_is_a_declared_dependency():
     declared = {canonicalize_name(r.name) for r in direct_dependencies(read_pyproject())}
     declared |= {canonicalize_name(Requirement(line).name) for extra in everything for line in extra}
     providers = importlib.metadata.packages_distributions()
-    ours = {"gpvi_lib", "benchmarks", "__future__", *(path.stem for path in (ROOT / "tests").glob("*.py"))}
+    ours = {"gpvi_lib", "benchmarks", "__future__", *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
     undeclared = {}
     for path in sorted(p for folder in ("gpvi_lib", "tests", "notebooks") for p in (ROOT / folder).rglob("*.*")):
         if path.suffix not in (".py", ".ipynb") or ".ipynb_checkpoints" in path.parts:

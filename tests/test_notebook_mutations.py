@@ -37,7 +37,7 @@ MUTATIONS = {
         "return -(score - linalg.solve(regularised",
     ),
     "12": ("targets/energy.py", "return -0.5 * (residual / width)", "return -1.0 * (residual / width)"),
-    "13": ("targets/regression.py", "torch.linalg.inv(self.inputs.mT @ self.inputs)", "self.inputs.mT @ self.inputs"),
+    "13": ("targets/regression.py", "torch.linalg.inv(gram)", "gram"),
     "14": ("targets/classification.py", ".mul_(outputs[layer - 1].sign())", ""),
     "15": ("metrics.py", ".softmax(-1).var(0, correction=0).sum(-1)", ".softmax(-1).var(0, correction=1).sum(-1)"),
     "16": ("report/open_category.py", "return 1 - below(known, unknown), below", "return below(known, unknown), below"),
