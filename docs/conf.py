@@ -68,7 +68,7 @@ def describe_figures(app, doctree) -> None:
     for node in reversed(list(doctree.findall(lambda n: isinstance(n, (nodes.image, nodes.paragraph))))):
         if isinstance(node, nodes.image):
             node.setdefault("alt", following)
-        elif caption := re.match(r"Figure( \d+\.\d+)?[:.]", node.astext()):
+        elif caption := re.match(r"Figure( \d+[a-z]?\.\d+)?[:.]", node.astext()):
             following = " ".join(node.astext()[caption.end() :].split())
 
 
