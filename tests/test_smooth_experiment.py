@@ -90,3 +90,13 @@ def _ahead(experiment, method, key, more_is_better=False):
 )
 def test_what_notebooks_00_10_11_13_14_and_15_say_of_smooth_units(experiment, method, key, more_is_better, found):
     assert _ahead(experiment, method, key, more_is_better) == found
+
+
+def test_what_notebook_00_says_of_mnist():
+    """Of the seeds that have a record with softplus."""
+    found = records.frame(get_experiment("smooth-mnist"), "paper", ["mnist_gpvi_best"], missing="skip").set_index(
+        "seed"
+    )
+    of, row = ROWS["mnist_gpvi_best"]
+    relu = records.frame(of, "paper", [row]).set_index("seed").loc[found.index]
+    assert found["auroc"].round(2).tolist() == [0.50, 0.75] and relu["auroc"].round(2).tolist() == [0.97, 0.96]
