@@ -42,12 +42,26 @@ def check_positive(name: str, value: object) -> None:
     Raises:
         GPVIError: naming the argument.
     """
-    try:
-        number = float(value)  # type: ignore[arg-type]  # tried, not known
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
+    if not 0 < _number(value) < math.inf:
         raise GPVIError(f"{name} must be a positive finite number, got {value!r}")
+
+
+def check_not_negative(name: str, value: object) -> None:
+    """Refuse what is neither 0 nor a positive finite number.
+
+    Raises:
+        GPVIError: naming the argument.
+    """
+    if not 0 <= _number(value) < math.inf:
+        raise GPVIError(f"{name} must be 0 or a positive finite number, got {value!r}")
+
+
+def _number(value: object) -> float:
+    """The value as a float; NaN, which no comparison accepts, if it is none."""
+    try:
+        return float(value)  # type: ignore[arg-type]  # tried, not known
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def check_rng(rng: object) -> None:

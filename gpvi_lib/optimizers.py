@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from gpvi_lib.checks import check_not_negative, check_positive
 from gpvi_lib.samplers import Sampler
 
 Factory = Callable[[list[dict]], torch.optim.Optimizer]
@@ -30,7 +31,7 @@ class Optimizer:
         weight_decay: multiple of the parameters added to their gradient, at least 0.
 
     Raises:
-        ValueError: if a rate is negative or not finite, or lr is 0.
+        GPVIError: if a rate is negative or no finite number, or lr is 0.
 
     Example:
         >>> class NAdam(Optimizer):
@@ -46,12 +47,10 @@ class Optimizer:
     algorithm: ClassVar[Callable[..., torch.optim.Optimizer]]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr must be a positive number, got {self.lr}")
+        check_positive("lr", self.lr)
         for name in ("final_lr", "noise_scale_lr", "weight_decay"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must not be negative, got {value}")
+            if (value := getattr(self, name)) is not None:
+                check_not_negative(name, value)
 
     def make(self, sampler: Sampler) -> torch.optim.Optimizer:
         """The optimizer of all parameters of ``sampler``.
