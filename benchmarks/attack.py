@@ -85,7 +85,9 @@ def kills(number: int, draw: random.Random, seconds: float | None = None) -> Cou
             if records.state(cell) == "valid":
                 counts["came through"] += 1
                 counts["lost: another result"] += not torch.equal(records.load(cell).arrays()["x"], alone)
-                counts["lost: temporary files"] += len([*folder.rglob("*.tmp*"), *folder.rglob("*.pt")])
+                counts["lost: temporary files"] += len([*folder.rglob("*.tmp*")])
+                counts["left a checkpoint"] += runner.checkpoint_path(cell).exists()  # killed after its last write
+                runner.checkpoint_path(cell).unlink(missing_ok=True)
                 shutil.rmtree(records.record_path(cell).parent)
             killed = _kill(cell, draw.uniform(0, seconds))
             bar.update(killed)
