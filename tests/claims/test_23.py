@@ -92,6 +92,8 @@ def test_one_scale_per_weight_has_the_best_certified_elbo():
     others = [low(method).max() for method in VARIATIONAL if method != "livi_diagonal"]
     assert low("livi_diagonal").min() > max(others) == low("mf_vi_best").max() == pytest.approx(-278.0, abs=0.05)
     assert within(TOY.metric("livi_diagonal", "elbo_width"), 1, 15)
+    inside = TOY.metric("livi_diagonal", "elbo_linearized")
+    assert (low("livi_diagonal") < inside).all() and (inside < TOY.metric("livi_diagonal", "elbo_high")).all()
     assert rounded(low("livi_diagonal") - low("gpvi_exact_density"), 62, 119, 0)
     for method in set(VARIATIONAL) - {"livi_diagonal"}:
         assert np.abs(TOY.metric(method, "elbo_width")).max() < 0.05
@@ -124,8 +126,10 @@ def test_a_start_at_a_mode_and_learned_noise_change_nothing_of_that():
     assert rounded(TOY.metric("livi_full_type2", "noise"), 0.55, 0.56)
 
 
-def test_the_printed_row_has_a_constant_rate():
+def test_the_printed_row_has_a_constant_rate_and_no_fixed_sigma_reaches_mean_field():
     assert rounded(low("livi_full"), -360, -352, 0)
+    best = max(entropies(f"full_{sigma:g}")[0]["elbo_high"] for sigma in SIGMAS)
+    assert round(best) == -304 and best < low("mf_vi_best").min()
 
 
 def test_how_well_the_reference_mixed():
