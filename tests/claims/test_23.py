@@ -105,12 +105,9 @@ def test_the_worst_elbo_is_avbs_and_its_predictive_is_hmcs():
     reference = REFERENCE.record("hmc").metrics["log_likelihood"]
     assert round(reference, 2) == -0.3
     assert within(TOY.metric("avb", "log_likelihood") - reference, -0.02, 0.02)
-    for method in set(VARIATIONAL) - {"avb"}:
-        assert TOY.metric(method, "log_likelihood").max() < -0.9
-        assert (
-            TOY.metric(method, "w1_data").min() > 3 * TOY.metric("avb", "w1_data").max() > 0.25
-            or method == "mf_vi_best"
-        )
+    assert max(TOY.metric(method, "log_likelihood").max() for method in set(VARIATIONAL) - {"avb"}) < -0.9
+    missing = [TOY.metric(method, "w1_data").min() for method in set(VARIATIONAL) - {"avb", "mf_vi_best"}]
+    assert min(missing) > 4 * TOY.metric("avb", "w1_data").max()
 
 
 def test_no_variational_posterior_is_as_wide_as_hmc_between_the_data():
