@@ -1,0 +1,135 @@
+"""What notebook 23 says of its records: LIVI's toy, three seeds, and the entropies of its generators, one seed."""
+
+import math
+
+import numpy as np
+import pytest
+from of_records import Runs, within
+
+TOY, ENTROPY, REFERENCE = Runs("livi-toy"), Runs("livi-entropy"), Runs("livi-toy-reference")
+SIGMAS = (0.003, 0.009, 0.03, 0.1, 0.3)
+TRAINED = ("full", "min_sv", "exact_min_sv")
+FIXED = [f"{name}_{sigma:g}" for name in TRAINED for sigma in SIGMAS]
+VARIATIONAL = (
+    "livi_full",
+    "livi_min_sv",
+    "livi_min_sv_exact",
+    "livi_diagonal",
+    "gpvi_exact_density",
+    "mf_vi_best",
+    "avb",
+)
+
+
+def low(method):
+    return TOY.metric(method, "elbo_low")
+
+
+def spread(method):
+    """Mean sd of f(x) in the gap over HMC's, of each seed."""
+    return TOY.metric(method, "sd_ratio_gap")
+
+
+def rounded(found, low, high, digits=2):
+    """Whether the seeds span what the prose says, rounded as there."""
+    return (round(found.min(), digits), round(found.max(), digits)) == (low, high)
+
+
+def entropies(method):
+    """The metrics of one generator, and the middle of its certified entropy."""
+    found = ENTROPY.record(method).metrics
+    return found, 0.5 * (found["entropy_low"] + found["entropy_high"])
+
+
+@pytest.mark.parametrize("method", FIXED)
+def test_the_full_entropy_is_within_a_fifth_of_a_nat_and_the_smaller_one_is_not(method):
+    found, middle = entropies(method)
+    assert abs(found["full"] - middle) < 0.205 and found["entropy_width"] < 0.01
+    assert 0.035 < max(found["entropy_low_se"], found["entropy_high_se"]) < 0.14
+    assert 17.5 < middle - found["smallest_exact"] < 102.5
+    assert found["share_above_exact"] == found["share_above_5"] == 0
+
+
+def test_keeping_the_quadratic_term_makes_it_worse():
+    for method in FIXED:
+        found, middle = entropies(method)
+        if found["correction"] < -0.5:
+            assert abs(found["full"] + found["correction"] - middle) > abs(found["full"] - middle) + 0.5
+    assert min(entropies(method)[0]["correction"] for method in FIXED) == pytest.approx(-1.47, abs=0.01)
+
+
+def test_the_printed_bound_above_the_full_one():
+    above = []
+    for method in FIXED:
+        found, middle = entropies(method)
+        printed = found["smallest_exact"] + 25 * math.log(1 / float(method.rsplit("_", 1)[1]))
+        above.append(printed - found["full"])
+        assert printed - middle < 103.5
+    assert np.round(above[:5]).tolist() == [46, 16, -7, -39, 9]
+    assert min(above[5:]) > 0
+
+
+def test_training_with_the_smaller_bound_pulls_the_singular_values_together():
+    by_full, by_smallest = (entropies(f"{name}_0.009")[0] for name in ("full", "exact_min_sv"))
+    assert round(by_full["full"] - by_full["smallest_exact"]) == 102
+    assert round(by_smallest["full"] - by_smallest["smallest_exact"]) == 43
+    assert [round(found["elbo_low"], 1) for found in (by_full, by_smallest)] == [-325.9, -332.1]
+
+
+def test_a_stopped_search_is_above_the_certified_entropy():
+    found, _ = entropies("full_trained")
+    assert found["smallest_5"] == pytest.approx(78.1, abs=0.05) and found["full"] == pytest.approx(67.6, abs=0.05)
+    assert found["smallest_5"] > found["entropy_high"] == pytest.approx(69.1, abs=0.05)
+    assert found["share_above_5"] == pytest.approx(0.80, abs=0.005)
+
+
+def test_the_elbo_follows_sigma():
+    assert [round(entropies(f"full_{sigma:g}")[0]["elbo_low"]) for sigma in SIGMAS] == [-352, -326, -304, -340, -699]
+
+
+def test_one_scale_per_weight_has_the_best_certified_elbo():
+    assert rounded(low("livi_diagonal"), -271.3, -263.4, 1)
+    others = [low(method).max() for method in VARIATIONAL if method != "livi_diagonal"]
+    assert low("livi_diagonal").min() > max(others) == low("mf_vi_best").max() == pytest.approx(-278.0, abs=0.05)
+    assert within(TOY.metric("livi_diagonal", "elbo_width"), 1, 15)
+    inside = TOY.metric("livi_diagonal", "elbo_linearized")
+    assert (low("livi_diagonal") < inside).all() and (inside < TOY.metric("livi_diagonal", "elbo_high")).all()
+    assert rounded(low("livi_diagonal") - low("gpvi_exact_density"), 62, 119, 0)
+    for method in set(VARIATIONAL) - {"livi_diagonal"}:
+        assert np.abs(TOY.metric(method, "elbo_width")).max() < 0.05
+
+
+def test_the_worst_elbo_is_avbs_and_its_predictive_is_hmcs():
+    others = min(low(method).min() for method in VARIATIONAL if method != "avb")
+    assert low("avb").max() < others - 300
+    reference = REFERENCE.record("hmc").metrics["log_likelihood"]
+    assert round(reference, 2) == -0.3
+    assert within(TOY.metric("avb", "log_likelihood") - reference, -0.02, 0.02)
+    assert max(TOY.metric(method, "log_likelihood").max() for method in set(VARIATIONAL) - {"avb"}) < -0.9
+    missing = [TOY.metric(method, "w1_data").min() for method in set(VARIATIONAL) - {"avb", "mf_vi_best"}]
+    assert min(missing) > 4 * TOY.metric("avb", "w1_data").max()
+
+
+def test_no_variational_posterior_is_as_wide_as_hmc_between_the_data():
+    assert max(spread(method).max() for method in VARIATIONAL) == pytest.approx(0.25, abs=0.005)
+    assert rounded(spread("livi_full"), 0.14, 0.15) and rounded(spread("mf_vi_best"), 0.16, 0.18)
+    assert rounded(spread("avb"), 0.12, 0.17) and rounded(spread("livi_diagonal"), 0.10, 0.10)
+    assert rounded(spread("deep_ensemble"), 0.66, 1.31)
+
+
+def test_a_start_at_a_mode_and_learned_noise_change_nothing_of_that():
+    assert TOY.metric("livi_diagonal_from_mode", "w1_data").min() > 0.4
+    assert rounded(spread("livi_full_type2"), 0.14, 0.16)
+    assert rounded(TOY.metric("livi_full_type2", "noise"), 0.55, 0.56)
+
+
+def test_the_printed_row_has_a_constant_rate_and_no_fixed_sigma_reaches_mean_field():
+    assert rounded(low("livi_full"), -360, -352, 0)
+    best = max(entropies(f"full_{sigma:g}")[0]["elbo_high"] for sigma in SIGMAS)
+    assert round(best) == -304 and best < low("mf_vi_best").min()
+
+
+def test_how_well_the_reference_mixed():
+    found = REFERENCE.record("hmc").metrics
+    assert round(found["rhat_max"], 2) == 1.13 and round(found["rhat_median"], 3) == 1.005
+    assert round(found["ess_min"]) == 158
