@@ -48,6 +48,7 @@ from gpvi_lib.targets import (
     BayesianLinearRegression,
     CategoricalLikelihood,
     ClassificationPosterior,
+    Constrained,
     EnergyPotential,
     FlatFirst,
     FlatPrior,
@@ -65,6 +66,7 @@ from gpvi_lib.targets import (
     RegressionPosterior,
     ScaleMixturePrior,
     Target,
+    ordered,
     score,
 )
 from gpvi_lib.wild import GaussNewtonParVI, OverProblems, PathELBO, RegressedParVI, SemiImplicitELBO
@@ -91,6 +93,7 @@ __all__ = [
     "CategoricalLikelihood",
     "Centred",
     "ClassificationPosterior",
+    "Constrained",
     "DataMissing",
     "DenseInverse",
     "DivergedError",
@@ -179,6 +182,7 @@ __all__ = [
     "mala",
     "median_bandwidth",
     "mlp",
+    "ordered",
     "power_decay",
     "save_sampler",
     "score",

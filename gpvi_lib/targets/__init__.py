@@ -2,6 +2,7 @@
 
 from gpvi_lib.targets.base import Target, check_finite, differentiable_score, log_prob, score
 from gpvi_lib.targets.classification import ClassificationPosterior, MLPClassificationPosterior
+from gpvi_lib.targets.constrained import Constrained, ordered
 from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood, LearnedNoise, NormalLikelihood, NormalMixture
@@ -17,6 +18,7 @@ __all__ = [
     "BayesianLinearRegression",
     "CategoricalLikelihood",
     "ClassificationPosterior",
+    "Constrained",
     "EnergyPotential",
     "FlatFirst",
     "FlatPrior",
@@ -38,5 +40,6 @@ __all__ = [
     "check_finite",
     "differentiable_score",
     "log_prob",
+    "ordered",
     "score",
 ]
