@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -43,6 +44,8 @@ class Posterior:
         targets: ``(N, ...)``.
         prior: anything with ``log_prob(w)``; ``None`` for independent normals with mean 0 and variance 1 / fan-in.
         power: of a tempered likelihood, ``p(w) p(D | w)^power``; 1 is Bayes' rule.
+        held_out: inputs and targets put aside, of which the posterior knows nothing: :func:`fit` then reports their
+            log-likelihood among its diagnostics. Choose by them, and keep others for the last word.
 
     Raises:
         ValueError: if the power is not positive, there are no data or not as many inputs as targets, a number of theirs
@@ -67,6 +70,7 @@ class Posterior:
         targets: Float[Tensor, "N ..."],
         prior=None,
         power: float = 1.0,
+        held_out: tuple[Float[Tensor, "M ..."], Float[Tensor, "M ..."]] | None = None,
     ) -> None:
         _check_data(inputs, targets)
         if not power > 0:
@@ -79,6 +83,9 @@ class Posterior:
         self.dim, self.num_data = self.network.dim, len(inputs)
         check_prior(self.prior, self.dim, self.inputs)
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
+        if held_out is not None:
+            self._check_held_out(*held_out)
+        self.held_out = held_out
 
     @torch.no_grad()
     def _check_outputs(self, weights: Float[Tensor, "1 d"]) -> None:
@@ -93,6 +100,32 @@ class Posterior:
             ) from error
         if hasattr(self.likelihood, "check"):
             self.likelihood.check(outputs, self.targets)
+
+    def _check_held_out(self, inputs: Tensor, targets: Tensor) -> None:
+        """Data put aside have to be such as the others."""
+        _check_data(inputs, targets)
+        for name, seen, aside in (("inputs", self.inputs, inputs), ("targets", self.targets, targets)):
+            if (seen.shape[1:], seen.dtype, seen.device) != (aside.shape[1:], aside.dtype, aside.device):
+                raise ValueError(
+                    f"held_out: its {name} are {tuple(aside.shape[1:])} {aside.dtype} on {aside.device} each, those of "
+                    f"the others {tuple(seen.shape[1:])} {seen.dtype} on {seen.device}: convert them"
+                )
+
+    @torch.no_grad()
+    def held_out_log_likelihood(self, w: Float[Tensor, "n d"], most: int | None = None) -> Float[Tensor, ""]:
+        """``(1/M) Σ_m log (1/n) Σ_i p(y_m | x_m, w_i)`` of the data put aside, or of ``most`` of them, evenly spaced.
+
+        Raises:
+            ValueError: if no data have been put aside.
+        """
+        if self.held_out is None:
+            raise ValueError("no data are put aside: give the posterior held_out=(inputs, targets)")
+        inputs, targets = self.held_out
+        if most is not None and most < len(inputs):
+            rows = torch.linspace(0, len(inputs) - 1, most, device=inputs.device).round().long()
+            inputs, targets = inputs[rows], targets[rows]
+        value = self.likelihood(self.network(w, inputs), targets)
+        return (value.logsumexp(0) - math.log(len(w))).mean()
 
     def log_likelihood(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``(N / B) Σ_b log p(y_b | x_b, w)``.
