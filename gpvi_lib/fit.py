@@ -14,7 +14,7 @@ from torch.optim.adam import adam
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.checks import check_count, check_instance, check_rng
+from gpvi_lib.checks import check_count, check_instance, check_rng, chosen_rng
 from gpvi_lib.diagnostics import computed
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
@@ -241,7 +241,8 @@ def fit(
     *,
     steps: int,
     optimizer: Optimizer | Factory,
-    rng: torch.Generator,
+    rng: torch.Generator | None = None,
+    seed: int | None = None,
     batch_size: int | None = None,
     callback: Callback[SomeSampler] | None = None,
     callback_every: int = 0,
@@ -262,6 +263,7 @@ def fit(
             :class:`SGD`; or what makes one of ``torch.optim``, such as ``partial(torch.optim.AdamW, lr=1e-3)``, which
             keeps its rate.
         rng: the only source of randomness; advanced in place.
+        seed: in place of ``rng``: of a generator made for this run, where the sampler is.
         batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns, if anything, goes into the history. It must not use ``rng``.
@@ -274,7 +276,7 @@ def fit(
 
     Raises:
         ValueError: if target and batch size do not fit, the target is not finite at the first points, or there is a
-            rate for λ and no λ to train.
+            rate for λ and no λ to train, or rng and seed are both given or both missing.
         TypeError: if ``optimizer`` is none.
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
@@ -282,9 +284,8 @@ def fit(
             last one that was written stays.
 
     Example:
-        >>> rng = torch.Generator().manual_seed(0)
         >>> sampler, target = MeanField(torch.zeros(2), 0.5), Gaussian(torch.ones(2), torch.eye(2))
-        >>> result = fit(sampler, target, NegativeELBO(32), steps=300, optimizer=Adam(0.05), rng=rng, progress=False)
+        >>> result = fit(sampler, target, NegativeELBO(32), steps=300, optimizer=Adam(0.05), seed=0, progress=False)
         >>> bool((sampler.mean - 1).abs().max() < 0.2), len(result.diagnostics)
         (True, 100)
     """
@@ -292,6 +293,8 @@ def fit(
     check_count("callback_every", callback_every, least=0)
     if checkpoint is not None:
         checkpoint = require_writable(Path(checkpoint), "give another path as checkpoint")
+    check_instance("sampler", sampler)
+    rng = chosen_rng(rng, seed, _device(sampler))
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
         state.settings["final_lr"] = [state.rates.final_lr, steps]
@@ -338,6 +341,11 @@ def fit(
     if checkpoint is not None:
         state.save(checkpoint)
     return state.result
+
+
+def _device(sampler: Sampler) -> torch.device | str:
+    """Where a sampler's parameters are."""
+    return next((parameter.device for parameter in sampler.parameters()), "cpu")
 
 
 def _check_arguments(sampler: Sampler, target: Target, objective: Objective, rng: torch.Generator) -> None:
