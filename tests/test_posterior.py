@@ -345,3 +345,50 @@ def test_the_default_prior_is_that_of_the_fan_in(normal):
         assert_close(scales[name], torch.full_like(scales[name], value))
     noisy = Posterior(LearnedNoise(nn.Linear(2, 1)), NormalLikelihood(), x, y)
     assert_close(noisy.prior.scale, torch.tensor([1.0, 2**-0.5, 2**-0.5, 2**-0.5], dtype=torch.float64))
+
+
+class Tied(nn.Module):
+    """A layer, and something between the data of a batch."""
+
+    def __init__(self, tie):
+        super().__init__()
+        self.layer, self.tie, self.head = nn.Linear(2, 4), tie, nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.tie(self.layer(x)))
+
+
+TIES = {
+    "functional batch norm": lambda h: F.batch_norm(h, None, None, training=True),
+    "functional batch norm of maps": lambda h: F.batch_norm(
+        h[..., None, None].expand(-1, -1, 2, 2), None, None, training=True
+    )[..., 0, 0],
+    "own mean": lambda h: h - h.mean(0),
+    "own scale": lambda h: h / h.std(0),
+    "attention over data": lambda h: (h @ h.mT).softmax(-1) @ h,
+    "a small share of the mean": lambda h: h + 0.01 * h.mean(0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:std")  # of one datum
+@pytest.mark.parametrize("tie", TIES.values(), ids=TIES)
+def test_modules_that_tie_the_data_are_refused(tie, normal):
+    with pytest.raises(ValueError, match="the module ties the data of a batch to each other"):
+        Posterior(Tied(tie), NormalLikelihood(0.1), normal(NUM_DATA, 2), normal(NUM_DATA))
+
+
+@pytest.mark.parametrize("tie", [lambda h: F.layer_norm(h, (4,)), torch.tanh, lambda h: h - h.mean(1, keepdim=True)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_statistics_of_one_datum_are_fine(tie, dtype, normal):
+    inputs, targets = 1e3 * normal(NUM_DATA, 2).to(dtype), normal(NUM_DATA).to(dtype)
+    for number in (1, NUM_DATA):
+        Posterior(Tied(tie), NormalLikelihood(0.1), inputs[:number], targets[:number])
+
+
+def test_a_module_with_another_number_of_rows_is_refused(normal):
+    class Half(nn.Linear):
+        def forward(self, x):
+            return super().forward(x)[: (len(x) + 1) // 2]
+
+    with pytest.raises(ValueError, match="the module must return one row per input"):
+        Posterior(Half(2, 1), NormalLikelihood(0.1), normal(NUM_DATA, 2), normal(NUM_DATA))

@@ -15,6 +15,14 @@ from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
 
+PROBED = 3
+"""How many inputs are evaluated alone and together, to see that a prediction does not depend on the others."""
+
+TIED = (
+    "the module ties the data of a batch to each other: its output for an input alone is another than among others. "
+    "Leave out functional batch norm and statistics over the first axis; GroupNorm and LayerNorm are for one datum"
+)
+
 
 def _check_data(inputs: object, targets: object) -> None:
     for name, data in (("inputs", inputs), ("targets", targets)):
@@ -49,8 +57,9 @@ class Posterior:
 
     Raises:
         ValueError: if the power is not positive, there are no data or not as many inputs as targets, a number of theirs
-            is not finite, the prior is for another number of weights, the module cannot be evaluated on the inputs, or
-            the likelihood's ``check(outputs, targets)``, where it has one, refuses them.
+            is not finite, the prior is for another number of weights, the module cannot be evaluated on the inputs, its
+            output for one input depends on the others of a batch, or the likelihood's ``check(outputs, targets)``,
+            where it has one, refuses them.
 
     Example:
         >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
@@ -83,6 +92,7 @@ class Posterior:
         self.dim, self.num_data = self.network.dim, len(inputs)
         check_prior(self.prior, self.dim, self.inputs)
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
+        self._check_rows(dtype)
         if held_out is not None:
             self._check_held_out(*held_out)
         self.held_out = held_out
@@ -92,6 +102,10 @@ class Posterior:
         """Evaluate one network on the first input, and ask the likelihood what it thinks of the outputs."""
         try:
             outputs = self.network(weights, self.inputs[:1])
+        except ValueError as error:
+            if "more than 1 value per channel" in str(error):  # in torch's words
+                raise ValueError(TIED) from error
+            raise
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the module cannot be evaluated on inputs {tuple(self.inputs.shape[1:])} for many weights at once; it "
@@ -100,6 +114,25 @@ class Posterior:
             ) from error
         if hasattr(self.likelihood, "check"):
             self.likelihood.check(outputs, self.targets)
+
+    @torch.no_grad()
+    def _check_rows(self, dtype: torch.dtype) -> None:
+        """Refuse a module whose prediction for an input depends on the others of its batch, at some random weights."""
+        n = min(len(self.inputs), PROBED)
+        rows = torch.linspace(0, len(self.inputs) - 1, n, device=self.inputs.device).round().long()
+        noise = torch.randn(self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        weights = (noise * self.network.fan_in_scale(dtype))[None].to(self.inputs.device)
+        together = self.network(weights, self.inputs[rows])
+        alone = torch.cat([self.network(weights, self.inputs[row : row + 1]) for row in rows.tolist()], dim=1)
+        if together.shape != alone.shape:
+            raise ValueError(
+                f"the module must return one row per input: of {n} inputs {tuple(together.shape[1:])}, of each alone "
+                f"{tuple(alone.shape[1:])} in all"
+            )
+        close = torch.finfo(dtype).eps ** 0.5
+        scale = float(together.abs().nan_to_num(0, 0, 0).max()) if together.numel() else 0.0
+        if not torch.allclose(together, alone, rtol=close, atol=close * scale, equal_nan=True):
+            raise ValueError(TIED)
 
     def _check_held_out(self, inputs: Tensor, targets: Tensor) -> None:
         """Data put aside have to be such as the others."""
