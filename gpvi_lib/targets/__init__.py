@@ -7,7 +7,7 @@ from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood, LearnedNoise, NormalLikelihood, NormalMixture
 from gpvi_lib.targets.logistic import LogisticPosterior, LogisticPrior
-from gpvi_lib.targets.posterior import Posterior
+from gpvi_lib.targets.posterior import Posterior, StreamedPosterior
 from gpvi_lib.targets.priors import FlatFirst, FlatPrior, NormalPrior, ScaleMixturePrior
 from gpvi_lib.targets.problems import ProblemFamily
 from gpvi_lib.targets.regression import BayesianLinearRegression, RegressionPosterior
@@ -36,6 +36,7 @@ __all__ = [
     "ProblemFamily",
     "RegressionPosterior",
     "ScaleMixturePrior",
+    "StreamedPosterior",
     "Target",
     "check_finite",
     "differentiable_score",

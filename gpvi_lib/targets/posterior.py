@@ -9,11 +9,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.utils.data import Dataset, default_collate
 
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
+
+EVALUATED = 10_000
+"""How many networks times inputs :meth:`Posterior.predictive` evaluates at once."""
 
 PROBED = 3
 """How many inputs are evaluated alone and together, to see that a prediction does not depend on the others."""
@@ -160,13 +164,17 @@ class Posterior:
         value = self.likelihood(self.network(w, inputs), targets)
         return (value.logsumexp(0) - math.log(len(w))).mean()
 
+    def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a minibatch, or all."""
+        return (self.inputs, self.targets) if batch is None else (self.inputs[batch], self.targets[batch])
+
     def log_likelihood(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``(N / B) Σ_b log p(y_b | x_b, w)``.
 
         Raises:
             ValueError: if the likelihood returns anything but one number per network and datum.
         """
-        inputs, targets = (self.inputs, self.targets) if batch is None else (self.inputs[batch], self.targets[batch])
+        inputs, targets = self.data(batch)
         outputs = self.network(w, inputs)
         value = self.likelihood(outputs, targets)
         if value.shape != (len(w), len(targets)):
@@ -186,8 +194,8 @@ class Posterior:
     def predictive(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Distribution:
         """``(1/n) Σ_i p(y | x_b, w_i)``, a ``torch.distributions`` object with one batch axis ``(b,)``.
 
-        Of a regression with mean, quantiles and density (:class:`NormalMixture`); of a classifier with ``probs``. All
-        networks are evaluated on all inputs at once, so split many inputs into parts.
+        Of a regression with mean, quantiles and density (:class:`NormalMixture`); of a classifier with ``probs``. Many
+        inputs are evaluated in parts, so that memory holds the outputs of all and the hidden layers of a part.
 
         Raises:
             ValueError: if there are no networks, or the likelihood is a plain function, without
@@ -199,4 +207,65 @@ class Posterior:
             )
         if not len(w):
             raise ValueError("w holds 0 networks, and their mean is not defined: draw at least one")
-        return self.likelihood.predictive(self.network(w, inputs))
+        parts = inputs.split(max(1, EVALUATED // len(w)))
+        return self.likelihood.predictive(torch.cat([self.network(w, part) for part in parts], dim=1))
+
+
+class StreamedPosterior(Posterior):
+    """The :class:`Posterior` of data that are read when they are needed, such as files that do not fit into memory.
+
+    :func:`fit` draws the indices of each minibatch, and this reads them: the order is that of ``rng``, so that a run
+    can be repeated and resumed, which the shuffle of a ``DataLoader`` would not allow. Without minibatches it raises.
+
+    Args:
+        module, likelihood, prior, power, held_out: as of :class:`Posterior`.
+        dataset: a ``torch.utils.data.Dataset`` with a length, of pairs (input, target): a loader's is
+            ``loader.dataset``.
+        device: where minibatches go; that of the sampler.
+
+    Raises:
+        ValueError: as :class:`Posterior`, for a few data; or if the dataset has no length or its items are no pairs.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 20)[:, None]
+        >>> dataset = torch.utils.data.TensorDataset(x, x[:, 0].sin())  # or one that reads files
+        >>> posterior = StreamedPosterior(mlp([1, 10, 1]), NormalLikelihood(0.1), dataset)
+        >>> sampler = MeanField(torch.zeros(posterior.dim))
+        >>> settings = {"steps": 3, "batch_size": 5, "optimizer": Adam(1e-2), "seed": 0, "progress": False}
+        >>> result = fit(sampler, posterior, NegativeELBO(4), **settings)
+        >>> posterior.predictive(sampler.sample(8, seed=0), x).mean.shape
+        torch.Size([20])
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | FlatModule,
+        likelihood: LogLikelihood,
+        dataset: Dataset,
+        prior=None,
+        power: float = 1.0,
+        held_out: tuple[Tensor, Tensor] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise ValueError(f"the dataset must have a length and items, {type(dataset).__name__} has not both")
+        self.dataset, self.device = dataset, torch.device(device)
+        number = len(dataset)
+        few = self._read(torch.linspace(0, max(0, number - 1), min(PROBED, number)).round().long())
+        super().__init__(module, likelihood, *few, prior, power, held_out)
+        self.num_data = number
+
+    def _read(self, rows: Int[Tensor, " b"]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of some data."""
+        items = [self.dataset[row] for row in rows.tolist()]
+        if not items:
+            raise ValueError("there are no data: the dataset has 0 items")
+        if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+            raise ValueError(f"items of the dataset must be pairs (input, target), got {type(items[0]).__name__}")
+        inputs, targets = default_collate(items)
+        return inputs.to(self.device), targets.to(self.device)
+
+    def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Tensor, Tensor]:
+        if batch is None:
+            raise ValueError(f"the {self.num_data} data are read by minibatches: give fit a batch_size")
+        return self._read(batch)
