@@ -165,7 +165,7 @@ def test_the_bandwidth_of_gpvi_is_that_of_its_noise(rng, normal):
         _, info = GPVI(20, kernel_space=space).functional_gradient(generator, target, source, query, None, rng)
         squared = squared_distances(source[:, :seen], query[:, :seen])
         assert_close(values(info)["bandwidth"], float(RBF().bandwidth_at(squared, same=False)))
-    narrow = RBF(1e-3)(source, torch.cat([source[:1], 100 * query]))  # where K is 0 but for one pair
+    narrow = RBF(1e-3)(source, torch.cat([100 * query, source[:1]]))  # where K is 0 but for one pair
     assert_close(bandwidth_of(*narrow), torch.tensor(1e-3).double())
 
 
