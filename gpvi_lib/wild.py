@@ -152,7 +152,7 @@ class GaussNewtonParVI(DirectionObjective):
             torch.autograd.grad(x, parameters, chunk, retain_graph=True, is_grads_batched=True, materialize_grads=True)
             for chunk in rows.split(ROWS_AT_ONCE)
         ]
-        jacobian = torch.cat([torch.cat([part.flatten(1) for part in chunk], dim=1) for chunk in parts])
+        jacobian = torch.cat([torch.cat([part.reshape(len(part), -1) for part in chunk], dim=1) for chunk in parts])
         normal = jacobian.mT @ jacobian / len(x)
         normal.diagonal().add_(self.damping)
         return linalg.solve(normal, jacobian.mT @ phi.reshape(-1, 1) * (-self.move / len(x)))[:, 0]
