@@ -74,6 +74,27 @@ def check_rng(rng: object) -> None:
         raise GPVIError(f"rng must be a torch.Generator, such as torch.Generator().manual_seed(0), got {rng!r}")
 
 
+def chosen_rng(rng: torch.Generator | None, seed: int | None, device: torch.device | str = "cpu") -> torch.Generator:
+    """``rng`` itself, or a new generator of ``seed`` on ``device``: where a user starts, exactly one of the two.
+
+    Raises:
+        GPVIError: for both, for neither, for an rng that is no generator, or a seed that is no whole number >= 0.
+    """
+    if seed is None:
+        if rng is None:
+            raise GPVIError(
+                "rng must be a torch.Generator, such as torch.Generator().manual_seed(0), got None; or give seed=0"
+            )
+        check_rng(rng)
+        return rng
+    if rng is not None:
+        raise GPVIError(f"give rng or seed, not both, got seed = {seed!r} and {rng!r}: rng.manual_seed(seed) sets one")
+    check_count("seed", seed, least=0)
+    if seed >= 2**64:
+        raise GPVIError(f"seed must be below 2**64, got {seed}")
+    return torch.Generator(device).manual_seed(seed)
+
+
 def check_instance(name: str, value: object) -> None:
     """Refuse a class where one of its instances belongs.
 

@@ -15,7 +15,8 @@ from gpvi_lib import linalg
 from gpvi_lib.activations import ACTIVATIONS, check_activation, warn_of_kinks
 from gpvi_lib.auxiliary import TrainsNetwork
 from gpvi_lib.checks import check_hidden, check_positive
-from gpvi_lib.kernels import RBF, kernel_gradient_sum
+from gpvi_lib.diagnostics import Info
+from gpvi_lib.kernels import RBF, bandwidth_of, kernel_gradient_sum
 from gpvi_lib.samplers import mlp_from_rng, standard_normal
 
 
@@ -33,8 +34,8 @@ class Direction:
 
     def __call__(
         self, x: Float[Tensor, "n d"], score: Float[Tensor, "n d"], rng: torch.Generator
-    ) -> tuple[Float[Tensor, "n d"], dict[str, Tensor]]:
-        """φ at every point, and diagnostics."""
+    ) -> tuple[Float[Tensor, "n d"], Info]:
+        """φ at every point, and diagnostics as of an :class:`~gpvi_lib.objectives.Objective`."""
         raise TypeError(f"{type(self).__name__} must define __call__")
 
     def check(self) -> None:
@@ -67,7 +68,8 @@ class SVGD(Direction):
 
     def __call__(self, x, score, rng=None, query=None):
         k, weight = self.kernel(x, query)
-        return -(k.mT @ score + kernel_gradient_sum(weight, x, x if query is None else query)) / len(x), {}
+        phi = -(k.mT @ score + kernel_gradient_sum(weight, x, x if query is None else query)) / len(x)
+        return phi, {"bandwidth": lambda: bandwidth_of(k, weight)}
 
 
 @dataclass
@@ -99,7 +101,8 @@ class GFSF(Direction):
     def __call__(self, x, score, rng=None):
         k, weight = self.kernel(x)
         regularised = k + self.ridge * torch.eye(len(x), dtype=x.dtype, device=x.device)
-        return -(score + linalg.solve(regularised, kernel_gradient_sum(weight, x, x))), {}
+        phi = -(score + linalg.solve(regularised, kernel_gradient_sum(weight, x, x)))
+        return phi, {"bandwidth": lambda: bandwidth_of(k, weight)}
 
 
 @dataclass
@@ -125,7 +128,7 @@ class WSGLD(Direction):
         k, weight = self.kernel(x)
         total = k.sum(1, keepdim=True)
         repulsion = kernel_gradient_sum(weight / total, x, x) + kernel_gradient_sum(weight, x, x) / total
-        return -(score + repulsion), {}
+        return -(score + repulsion), {"bandwidth": lambda: bandwidth_of(k, weight)}
 
 
 @dataclass
@@ -143,7 +146,8 @@ class PiSGLD(Direction):
     kernel: RBF = RBF()
 
     def __call__(self, x, score, rng=None):
-        return (SVGD(self.kernel)(x, score)[0] + WSGLD(self.kernel)(x, score)[0]) / 2, {}
+        one, info = SVGD(self.kernel)(x, score)
+        return (one + WSGLD(self.kernel)(x, score)[0]) / 2, info
 
 
 @dataclass

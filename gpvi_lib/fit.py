@@ -14,7 +14,8 @@ from torch.optim.adam import adam
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.checks import check_count, check_instance, check_rng
+from gpvi_lib.checks import check_count, check_instance, check_rng, chosen_rng
+from gpvi_lib.diagnostics import computed
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
@@ -38,8 +39,12 @@ class FitResult:
 
     Attributes:
         history: one dict per callback, with ``step`` and what the callback returned.
-        diagnostics: what the objective says of itself, such as the ``elbo`` of :class:`NegativeELBO`, with ``step``, a
-            hundred times a run; estimates from one step's samples. Empty for objectives that say nothing.
+        diagnostics: what the objective says of itself, with ``step``, a hundred times a run; estimates from one step's
+            samples, before its update. Of :class:`NegativeELBO` the ``elbo``; of :class:`GPVI` and :class:`ParVI` the
+            ``bandwidth`` of the kernel, the ``spread`` of the samples, the ``noise_share`` of it that λz alone gives
+            and the share of ``folds`` of a :class:`Generator` (:func:`gpvi_lib.diagnostics.of_samples`); of a helper
+            its ``residual``, of a critic its ``critic_loss``; with data put aside in :class:`Posterior` the
+            ``held_out`` log-likelihood of a datum, whatever the objective.
         seconds: training time, interruptions left out.
 
     Example:
@@ -118,14 +123,19 @@ class Training:
         self.first_lrs = [group["lr"] for group in self.optimizer.param_groups]
         self.settings = _described(optimizer, self.optimizer) | {"batch_size": batch_size}
         self.result = FitResult()
-        self.info: dict[str, Tensor] = {}
+        self.reported = False
+        self.info: dict[str, Tensor | float] = {}
         self.identity: dict = {}
         self.step = 0
 
     def advance(self) -> Tensor:
-        """One step of the optimizer on a fresh minibatch; returns the loss."""
+        """One step of the optimizer on a fresh minibatch; returns the loss.
+
+        What the objective says of itself is computed on steps that are to be ``reported``, before the parameters move.
+        """
         batch = None if self.batches is None else self.batches.next(self.rng)
-        loss, self.info = self.objective(self.sampler, self.target, batch, self.rng)
+        loss, info = self.objective(self.sampler, self.target, batch, self.rng)
+        self.info = computed(info) if self.reported else {}
         self.sampler.release_gradients()
         loss.backward()
         if type(self.rates) is Adam:
@@ -138,14 +148,14 @@ class Training:
     def report(self) -> None:
         """Keep what the objective said of itself in the last step, if anything."""
         if self.info:
-            values = {name: float(value) for name, value in self.info.items()}
-            self.result.diagnostics.append({"step": self.step} | values)
+            said = {name: float(value) for name, value in self.info.items()}
+            self.result.diagnostics.append({"step": self.step} | said)
 
     def status(self, loss: Tensor) -> dict[str, float]:
-        """What a progress bar shows: epoch, loss, the objective's last report and the callback's first number."""
+        """What a progress bar shows: epoch, loss, two numbers of the objective's last report, one of the callback's."""
         epoch = {} if self.batches is None else {"epoch": self.step * self.batches.batch_size / self.batches.num_data}
         found = epoch | {"loss": float(loss)}
-        for rows, shown in ((self.result.diagnostics, None), (self.result.history, 2)):
+        for rows, shown in ((self.result.diagnostics, 3), (self.result.history, 2)):
             if rows:
                 found |= {name: value for name, value in list(rows[-1].items())[1:shown]}  # the first is the step
         return found
@@ -231,7 +241,8 @@ def fit(
     *,
     steps: int,
     optimizer: Optimizer | Factory,
-    rng: torch.Generator,
+    rng: torch.Generator | None = None,
+    seed: int | None = None,
     batch_size: int | None = None,
     callback: Callback[SomeSampler] | None = None,
     callback_every: int = 0,
@@ -252,6 +263,7 @@ def fit(
             :class:`SGD`; or what makes one of ``torch.optim``, such as ``partial(torch.optim.AdamW, lr=1e-3)``, which
             keeps its rate.
         rng: the only source of randomness; advanced in place.
+        seed: in place of ``rng``: of a generator made for this run, where the sampler is.
         batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns, if anything, goes into the history. It must not use ``rng``.
@@ -259,12 +271,12 @@ def fit(
             ``checkpoint_seconds``. A run that was interrupted and resumed gives the same result, bit for bit on a CPU,
             as one that was not. The file stays when the run is complete: calling again trains no further.
         label: experiment, method and seed, for the progress bar and for errors.
-        progress: whether to show a bar with the time left, the epoch, the loss, what the objective says of itself, and
-            the first number that the callback returned last.
+        progress: whether to show a bar with the time left, the epoch, the loss, the first two numbers that the
+            objective says of itself, and the first that the callback returned last.
 
     Raises:
         ValueError: if target and batch size do not fit, the target is not finite at the first points, or there is a
-            rate for λ and no λ to train.
+            rate for λ and no λ to train, or rng and seed are both given or both missing.
         TypeError: if ``optimizer`` is none.
         DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
@@ -272,9 +284,8 @@ def fit(
             last one that was written stays.
 
     Example:
-        >>> rng = torch.Generator().manual_seed(0)
         >>> sampler, target = MeanField(torch.zeros(2), 0.5), Gaussian(torch.ones(2), torch.eye(2))
-        >>> result = fit(sampler, target, NegativeELBO(32), steps=300, optimizer=Adam(0.05), rng=rng, progress=False)
+        >>> result = fit(sampler, target, NegativeELBO(32), steps=300, optimizer=Adam(0.05), seed=0, progress=False)
         >>> bool((sampler.mean - 1).abs().max() < 0.2), len(result.diagnostics)
         (True, 100)
     """
@@ -282,6 +293,8 @@ def fit(
     check_count("callback_every", callback_every, least=0)
     if checkpoint is not None:
         checkpoint = require_writable(Path(checkpoint), "give another path as checkpoint")
+    check_instance("sampler", sampler)
+    rng = chosen_rng(rng, seed, _device(sampler))
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
         state.settings["final_lr"] = [state.rates.final_lr, steps]
@@ -304,6 +317,7 @@ def fit(
         while state.step < steps:
             started = time.perf_counter()
             state.decay(steps)
+            state.reported = state.step + 1 == steps or (state.step + 1) % report_every == 0
             try:
                 loss = state.advance()
             except torch.linalg.LinAlgError as error:
@@ -316,7 +330,7 @@ def fit(
             state.result.seconds += time.perf_counter() - started
             if state.step == steps or (callback_every and state.step % callback_every == 0):
                 _call(callback, state)
-            if state.step == steps or state.step % report_every == 0:
+            if state.reported:
                 state.report()
                 bar.set_postfix(state.status(loss), refresh=False)
             bar.update()
@@ -327,6 +341,11 @@ def fit(
     if checkpoint is not None:
         state.save(checkpoint)
     return state.result
+
+
+def _device(sampler: Sampler) -> torch.device | str:
+    """Where a sampler's parameters are."""
+    return next((parameter.device for parameter in sampler.parameters()), "cpu")
 
 
 def _check_arguments(sampler: Sampler, target: Target, objective: Objective, rng: torch.Generator) -> None:

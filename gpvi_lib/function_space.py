@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpvi_lib.diagnostics import Info, computed, held_out
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.function_points import KDE, Jitter, Uniform
 from gpvi_lib.function_priors import FunctionPrior, shared_outputs, weight_scale
@@ -308,4 +309,16 @@ class FunctionSpaceParVI(DirectionObjective):
             raise ValueError(
                 "noise_prior is for a network with LearnedNoise: its noise is known, leave noise_prior out"
             )
-        return self._parvi()(Evaluated(sampler, target.network, here.x), here, None, rng)
+        loss, info = self._parvi()(Evaluated(sampler, target.network, here.x), here, None, rng)
+        return loss, {**self._held_out(sampler, target, batch), **info}
+
+    def _held_out(self, sampler: Sampler, target: Posterior, batch: Tensor | None) -> Info:
+        """Of fresh weights from a generator of its own: the step has function values alone."""
+        if target.held_out is None:
+            return {}
+
+        def value() -> Tensor | float:
+            rng = torch.Generator(target.inputs.device).manual_seed(0)
+            return computed(held_out(target, sampler.sample(self.num_samples, rng), batch))["held_out"]
+
+        return {"held_out": value}

@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.checks import check_count, check_positive, check_rng
+from gpvi_lib.checks import check_count, check_positive, chosen_rng
 from gpvi_lib.errors import GPVIError
 
 LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
@@ -228,7 +228,8 @@ def hmc(
     thin: int = 1,
     adapt: bool = False,
     target_acceptance: float = 0.8,
-    rng: torch.Generator,
+    rng: torch.Generator | None = None,
+    seed: int | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     label: str = "hmc",
@@ -252,6 +253,7 @@ def hmc(
         adapt: find the step size in the burn-in. A few hundred proposals are enough.
         target_acceptance: with ``adapt``, the share of accepted proposals to aim at.
         rng: the only source of randomness; advanced in place.
+        seed: in place of ``rng``: of a generator made for this run, where ``initial`` is.
         checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
             interrupted and resumed draws the same samples as one that was not. The file stays when the run is complete:
             calling again draws no further.
@@ -263,19 +265,19 @@ def hmc(
 
     Raises:
         ValueError: if a setting is not positive, if the counts leave no draw or ``adapt`` no burn-in, if ``log_prob``
-            does not return one number per chain, or if a chain starts where the density is not finite.
+            does not return one number per chain, if a chain starts where the density is not finite, or if rng and seed
+            are both given or both missing.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, density, start or setting.
 
     Example:
-        >>> rng = torch.Generator().manual_seed(0)
-        >>> settings = {"num_leapfrog": (5, 15), "num_steps": 600, "burn_in": 300, "rng": rng, "progress": False}
+        >>> settings = {"num_leapfrog": (5, 15), "num_steps": 600, "burn_in": 300, "seed": 0, "progress": False}
         >>> result = hmc(lambda x: -50 * x.square().sum(-1), torch.ones(16, 2), step_size=1.0, adapt=True, **settings)
         >>> result.samples.shape
         torch.Size([300, 16, 2])
         >>> 0.7 < result.acceptance.mean() < 0.9, 0.05 < result.step_size < 0.2  # the standard deviation is 0.1
         (tensor(True), True)
     """
-    check_rng(rng)
+    rng = chosen_rng(rng, seed, initial.device)
     _check(step_size, num_leapfrog, num_steps, burn_in, thin)
     if adapt and not (burn_in > 0 and 0 < target_acceptance < 1):
         raise ValueError(

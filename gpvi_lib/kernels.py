@@ -116,6 +116,16 @@ class RBF:
         return k, k * (2 * rate)
 
 
+def bandwidth_of(k: Float[Tensor, "n m"], weight: Float[Tensor, "n m"]) -> Float[Tensor, ""]:
+    """The ``h`` behind both results of :class:`RBF`: ``W = -(2 / h) K``, read where K is largest.
+
+    Example:
+        >>> bandwidth_of(*RBF(bandwidth=2.0)(torch.tensor([[0.0], [1.0]])))
+        tensor(2.)
+    """
+    return -2 * k.max() / weight.min()
+
+
 def kernel_gradient_sum(
     weight: Float[Tensor, "n m"], x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]
 ) -> Float[Tensor, "m d"]:

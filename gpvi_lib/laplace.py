@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib.diagnostics import held_out
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Particles, Sampler, standard_normal
 from gpvi_lib.targets.base import log_prob
@@ -32,8 +33,9 @@ class MaximumPosterior(Objective):
     def __call__(self, sampler, target, batch, rng):
         if not isinstance(sampler, Particles):
             raise ValueError(f"MaximumPosterior needs Particles, got {type(sampler).__name__}; use NegativeELBO")
-        loss = -log_prob(target, sampler.rsample(None, rng), batch).mean()
-        return loss, {"log_prob": -loss.detach()}
+        x = sampler.rsample(None, rng)
+        loss = -log_prob(target, x, batch).mean()
+        return loss, {"log_prob": -loss.detach(), **held_out(target, x, batch)}
 
 
 class LastLayerLaplace(Sampler):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from gpvi_lib.auxiliary import TrainsNetwork
 from gpvi_lib.checks import check_count, check_hidden
+from gpvi_lib.diagnostics import held_out
 from gpvi_lib.entropy import check_entropy, linearized_entropy
 from gpvi_lib.latent import latent_part
 from gpvi_lib.objectives import Objective, _check_slopes
@@ -59,7 +60,7 @@ class LIVI(Objective):
         x = complete(mean + inner.noise_scale * eta)
         entropy = linearized_entropy(jacobian, self.entropy, self.iterations, rng)
         loss = -(log_prob(target, x, batch) + entropy.to(x.dtype)).mean()
-        return loss, {"elbo": -loss.detach()}
+        return loss, {"elbo": -loss.detach(), **held_out(target, x, batch)}
 
 
 @dataclass
@@ -113,4 +114,4 @@ class AVB(TrainsNetwork, Objective):
             self._descend(F.softplus(-network(fresh)).mean() + F.softplus(network(drawn)).mean())
         ratio = network(x)[:, 0]
         loss = (ratio - (log_prob(target, x, batch) - prior.log_prob(x))).mean()
-        return loss, {"log_ratio": ratio.detach().mean()}
+        return loss, {"log_ratio": ratio.detach().mean(), **held_out(target, x, batch)}

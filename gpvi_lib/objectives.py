@@ -13,14 +13,15 @@ from torch import Tensor
 
 from gpvi_lib.activations import ACTIVATIONS, warn_of_kinks
 from gpvi_lib.checks import check_count, check_instance, check_positive
+from gpvi_lib.diagnostics import Info, held_out, of_samples
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
-from gpvi_lib.kernels import RBF
+from gpvi_lib.kernels import RBF, bandwidth_of
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic
 from gpvi_lib.samplers import Generator, Linearization, Particles, Sampler, normal_log_prob
 from gpvi_lib.targets.base import Target, differentiable_score, log_prob, score
 
-Loss = tuple[Float[Tensor, ""], dict[str, Tensor]]
+Loss = tuple[Float[Tensor, ""], Info]
 
 
 def surrogate(x: Float[Tensor, "n d"], direction: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
@@ -34,6 +35,21 @@ def surrogate(x: Float[Tensor, "n d"], direction: Float[Tensor, "n d"]) -> Float
                 [0.5000, 0.5000]])
     """
     return (x * direction.detach()).sum() / x.shape[0]
+
+
+def drawn(sampler: Sampler, num_samples: int | None, rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
+    """``sampler.rsample``, and the noise behind the points where the sampler is a :class:`Generator`.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> x, z = drawn(Generator(3, rng=rng), 5, rng)
+        >>> x.shape, z.shape, drawn(Particles(x.detach()), None, rng)[1]
+        (torch.Size([5, 3]), torch.Size([5, 3]), None)
+    """
+    if not isinstance(sampler, Generator) or type(sampler).rsample is not Generator.rsample:
+        return sampler.rsample(num_samples, rng), None
+    z = sampler.noise(num_samples, rng)
+    return sampler(z), z
 
 
 def _check_slopes(sampler: Sampler) -> None:
@@ -56,7 +72,11 @@ class Objective:
     """
 
     def __call__(self, sampler: Sampler, target: Target, batch: Tensor | None, rng: torch.Generator) -> Loss:
-        """The scalar to differentiate, and diagnostics as zero-dimensional tensors."""
+        """The scalar to differentiate, and diagnostics.
+
+        Each is a zero-dimensional tensor, or a function without arguments that returns one: :func:`fit` calls it on the
+        steps that it reports, before the parameters move.
+        """
         raise TypeError(f"{type(self).__name__} must define __call__")
 
     def check(self, sampler: Sampler) -> None:
@@ -126,13 +146,14 @@ class ParVI(DirectionObjective):
 
     def __call__(self, sampler, target, batch, rng):
         if not self.independent:
-            x = sampler.rsample(self.num_samples, rng)
+            x, z = drawn(sampler, self.num_samples, rng)
             phi, info = self.direction(x.detach(), score(target, x, batch), rng)
-            return surrogate(x, phi), info
+            return surrogate(x, phi), {**of_samples(sampler, target, x, batch, z), **info}
         assert isinstance(self.direction, SVGD) and self.num_samples is not None, "__post_init__ saw to it"
-        source, query = sampler.rsample(2 * self.num_samples, rng).split(self.num_samples)
+        x, z = drawn(sampler, 2 * self.num_samples, rng)
+        source, query = x.split(self.num_samples)
         phi, info = self.direction(source.detach(), score(target, source, batch), rng, query.detach())
-        return surrogate(query, phi), info
+        return surrogate(query, phi), {**of_samples(sampler, target, source, batch, z), **info}
 
 
 @dataclass
@@ -185,7 +206,7 @@ class KernelSteinDiscrepancy(Objective):
             second = differentiable_score(target, x, rows)
         estimate = ksd_u_statistic if self.statistic == "u" else ksd_v_statistic
         loss = estimate(x, s, self.kernel, second)
-        return loss, {"ksd": loss.detach()}
+        return loss, {"ksd": loss.detach(), **held_out(target, x, batch)}
 
     def direction(self, x: Float[Tensor, "n d"], target: Target, batch: Tensor | None = None) -> Float[Tensor, "n d"]:
         """φ at every point."""
@@ -247,7 +268,7 @@ class GPVI(Objective):
         query: Float[Tensor, "m d"],
         batch: Tensor | None,
         rng: torch.Generator,
-    ) -> tuple[Float[Tensor, "m d"], dict[str, Tensor]]:
+    ) -> tuple[Float[Tensor, "m d"], Info]:
         """φ at ``query`` (z), the expectation being the mean over ``source`` (z')."""
         x, linearization = generator.forward_and_linearize(source)
         phi, _, info = self._phi(linearization, score(target, x, batch), source, query, rng)
@@ -258,9 +279,10 @@ class GPVI(Objective):
         seen_source = self._seen_by_kernel(source, linearization.noise_dim)
         seen_query = self._seen_by_kernel(query, linearization.noise_dim)
         k, weight = self.kernel(seen_source, seen_query)
-        total, pulled, info = self.inverse.add_and_pull_back(
+        total, pulled, solved = self.inverse.add_and_pull_back(
             linearization, seen_source, seen_query, weight, k.mT @ score, rng
         )
+        info: Info = {**solved, "bandwidth": lambda: bandwidth_of(k, weight)}
         return total / -source.shape[0], pulled / -source.shape[0], info
 
     def __call__(self, sampler, target, batch, rng):
@@ -277,7 +299,7 @@ class GPVI(Objective):
         if features.requires_grad:  # there are hidden layers: the term is 0 and has the gradient that they still lack
             a = features[n:]
             loss = loss + surrogate(a - a.detach(), pulled)
-        return loss, info
+        return loss, {**of_samples(sampler, target, x[:n], batch, z[:n]), **info}
 
     def state_dict(self) -> dict:
         return self.inverse.state_dict()
@@ -318,7 +340,7 @@ class NegativeELBO(Objective):
     def __call__(self, sampler, target, batch, rng):
         x, log_q = sampler.rsample_with_log_prob(self.num_samples, rng)
         loss = (log_q - log_prob(target, x, batch)).mean()
-        return loss, {"elbo": -loss.detach()}
+        return loss, {"elbo": -loss.detach(), **held_out(target, x, batch)}
 
 
 @dataclass
@@ -361,7 +383,7 @@ class OrientedELBO(Objective):
         x, linearization = sampler.forward_and_linearize(z)
         log_q = normal_log_prob(z, sampler.input_stdev) - linearization.oriented_log_det(self.floor)
         loss = (log_q - log_prob(target, x, batch)).mean()
-        return loss, {"elbo": -loss.detach()}
+        return loss, {"elbo": -loss.detach(), **held_out(target, x, batch)}
 
 
 @dataclass
@@ -389,4 +411,4 @@ class MaximumLikelihood(Objective):
             )
         x = sampler.rsample(None, rng)
         loss = -target.log_likelihood(x, batch).mean()
-        return loss, {"log_likelihood": -loss.detach()}
+        return loss, {"log_likelihood": -loss.detach(), **held_out(target, x, batch)}

@@ -7,7 +7,7 @@ sampler's parameters; those with a tractable density also have ``rsample_with_lo
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Self, cast
 
 import torch
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from gpvi_lib import linalg
 from gpvi_lib.activations import ACTIVATIONS, check_activation
-from gpvi_lib.checks import check_count, check_hidden, check_rng
+from gpvi_lib.checks import check_count, check_hidden, check_rng, chosen_rng
 from gpvi_lib.wide import WIDE, WideLinear
 
 
@@ -72,9 +72,19 @@ class Sampler(nn.Module):
         self.zero_grad(set_to_none=True)
 
     @torch.no_grad()
-    def sample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
-        """Draw points without gradients."""
-        return self.rsample(num_samples, rng).detach().clone()
+    def sample(
+        self, num_samples: int | None, rng: torch.Generator | None = None, *, seed: int | None = None
+    ) -> Float[Tensor, "n d"]:
+        """Draw points without gradients; ``seed`` in place of ``rng`` draws from a generator made for this call.
+
+        Raises:
+            GPVIError: if rng and seed are both given, or both missing where points are drawn at random.
+        """
+        if seed is not None:
+            tensors = chain(self.parameters(), self.buffers())
+            rng = chosen_rng(rng, seed, next((tensor.device for tensor in tensors), "cpu"))
+        # Free particles need neither; all others refuse None themselves.
+        return self.rsample(num_samples, rng).detach().clone()  # type: ignore[arg-type]
 
 
 class Particles(Sampler):
@@ -132,10 +142,12 @@ class Generator(Sampler):
             with PyTorch's default weights times ``output_scale``: the scale of a prior over network weights makes
             the first samples trainable networks. ``None`` is PyTorch's default initialisation.
         rng: source of the initial weights.
+        seed: in place of ``rng``: of a generator made for them.
         dtype, device: of the parameters.
 
     Raises:
-        ValueError: if ``k`` is not in 1..d, if σ <= 0, or if λ <= 0 or has the wrong shape.
+        ValueError: if ``k`` is not in 1..d, if σ <= 0, if λ <= 0 or has the wrong shape, or if rng and seed are both
+            given or both missing.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -160,7 +172,8 @@ class Generator(Sampler):
         activation: str = "tanh",
         input_stdev: float = 1.0,
         output_scale: Tensor | None = None,
-        rng: torch.Generator,
+        rng: torch.Generator | None = None,
+        seed: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -175,6 +188,7 @@ class Generator(Sampler):
         if not input_stdev > 0:
             raise ValueError(f"input_stdev σ must be positive, got {input_stdev}")
         self.dim, self.noise_dim, self.activation, self.input_stdev = dim, noise_dim, activation, float(input_stdev)
+        rng = chosen_rng(rng, seed, device)
         widths = [noise_dim, *hidden]
         self.hidden = nn.ModuleList(_linear(i, o, rng, dtype, device) for i, o in pairwise(widths))
         self.output = _linear(widths[-1], dim, rng, dtype, device)
@@ -202,7 +216,8 @@ class Generator(Sampler):
         hidden: Sequence[int] = (32, 32),
         *,
         relative_noise: float = 0.02,
-        rng: torch.Generator,
+        rng: torch.Generator | None = None,
+        seed: int | None = None,
     ) -> Self:
         """A generator for the weights of a network, to start from where you have none of your own.
 
@@ -215,13 +230,13 @@ class Generator(Sampler):
             noise_dim, hidden: k, at most d, and the hidden layers of ``g``: cheap by default; larger ones fit more.
             relative_noise: the first λ in units of ``scale``.
             rng: source of the initial weights.
+            seed: in place of ``rng``: of a generator made for them.
 
         Raises:
             ValueError: if ``scale`` is one number for all weights.
 
         Example:
-            >>> rng = torch.Generator().manual_seed(0)
-            >>> generator = Generator.for_weights(torch.full((100,), 0.1), rng=rng)
+            >>> generator = Generator.for_weights(torch.full((100,), 0.1), seed=0)
             >>> generator.dim, generator.noise_dim
             (100, 8)
         """
@@ -238,6 +253,7 @@ class Generator(Sampler):
             activation="softplus",
             output_scale=scale,
             rng=rng,
+            seed=seed,
             dtype=scale.dtype,
             device=scale.device,
         )

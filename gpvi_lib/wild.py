@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpvi_lib import linalg
 from gpvi_lib.checks import check_count
+from gpvi_lib.diagnostics import held_out, of_samples
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.kernels import squared_distances
 from gpvi_lib.langevin import LangevinNetwork
@@ -81,7 +82,7 @@ class RegressedParVI(DirectionObjective):
             x = sampler.rsample(self.num_samples, torch.Generator(rng.device).set_state(self._inputs))
         self._left -= 1
         loss = (x - self._goal).square().sum(-1).mean()
-        return loss, {"residual": loss.detach()}
+        return loss, {"residual": loss.detach(), **of_samples(sampler, target, x, batch)}
 
     def keeps_inputs(self) -> bool:
         return self._left > 0
@@ -141,7 +142,8 @@ class GaussNewtonParVI(DirectionObjective):
         change = self._solve(x, phi, parameters)
         flat = torch.cat([p.flatten() for p in parameters])
         residual = (self.move * phi).square().sum(-1).mean()
-        return residual - (flat - flat.detach()) @ change, {"residual": residual}
+        info = {"residual": residual, **of_samples(sampler, target, x, batch)}
+        return residual - (flat - flat.detach()) @ change, info
 
     def _solve(self, x: Tensor, phi: Tensor, parameters: list[Tensor]) -> Tensor:
         """δ, flat."""
@@ -150,7 +152,7 @@ class GaussNewtonParVI(DirectionObjective):
             torch.autograd.grad(x, parameters, chunk, retain_graph=True, is_grads_batched=True, materialize_grads=True)
             for chunk in rows.split(ROWS_AT_ONCE)
         ]
-        jacobian = torch.cat([torch.cat([part.flatten(1) for part in chunk], dim=1) for chunk in parts])
+        jacobian = torch.cat([torch.cat([part.reshape(len(part), -1) for part in chunk], dim=1) for chunk in parts])
         normal = jacobian.mT @ jacobian / len(x)
         normal.diagonal().add_(self.damping)
         return linalg.solve(normal, jacobian.mT @ phi.reshape(-1, 1) * (-self.move / len(x)))[:, 0]
@@ -188,7 +190,7 @@ class PathELBO(Objective):
         _check_chain(self, sampler)
         x, ratio = sampler.rsample_with_path_ratio(self.num_samples, rng)
         loss = (ratio - log_prob(target, x, batch)).mean()
-        return loss, {"elbo": -loss.detach()}
+        return loss, {"elbo": -loss.detach(), **held_out(target, x, batch)}
 
 
 @dataclass
@@ -221,7 +223,7 @@ class SemiImplicitELBO(Objective):
         squared = squared_distances(x / variance.sqrt(), mean / variance.sqrt())
         log_q = torch.logsumexp(-0.5 * squared, 1) - math.log(len(x)) - 0.5 * (2 * math.pi * variance).log().sum()
         loss = (log_q - log_prob(target, x, batch)).mean()
-        return loss, {"elbo": -loss.detach()}
+        return loss, {"elbo": -loss.detach(), **held_out(target, x, batch)}
 
 
 @dataclass

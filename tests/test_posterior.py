@@ -1,6 +1,7 @@
 """A posterior for any module and likelihood, against closed forms, naive loops and torch.distributions."""
 
 import math
+from importlib import import_module
 
 import pytest
 import torch
@@ -9,19 +10,25 @@ from torch.distributions import Categorical, MultivariateNormal, Normal
 from torch.func import functional_call
 from torch.nn import functional as F
 from torch.testing import assert_close
+from torch.utils.data import Dataset
 
 from gpvi_lib import (
+    Adam,
     CategoricalLikelihood,
     ClassificationPosterior,
     FlatModule,
     Generator,
     LearnedNoise,
+    MeanField,
+    NegativeELBO,
     NormalLikelihood,
     NormalMixture,
     NormalPrior,
     Posterior,
     RegressionPosterior,
+    StreamedPosterior,
     Target,
+    fit,
     mlp,
     score,
 )
@@ -345,3 +352,110 @@ def test_the_default_prior_is_that_of_the_fan_in(normal):
         assert_close(scales[name], torch.full_like(scales[name], value))
     noisy = Posterior(LearnedNoise(nn.Linear(2, 1)), NormalLikelihood(), x, y)
     assert_close(noisy.prior.scale, torch.tensor([1.0, 2**-0.5, 2**-0.5, 2**-0.5], dtype=torch.float64))
+
+
+class Tied(nn.Module):
+    """A layer, and something between the data of a batch."""
+
+    def __init__(self, tie):
+        super().__init__()
+        self.layer, self.tie, self.head = nn.Linear(2, 4), tie, nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.tie(self.layer(x)))
+
+
+TIES = {
+    "functional batch norm": lambda h: F.batch_norm(h, None, None, training=True),
+    "functional batch norm of maps": lambda h: F.batch_norm(
+        h[..., None, None].expand(-1, -1, 2, 2), None, None, training=True
+    )[..., 0, 0],
+    "own mean": lambda h: h - h.mean(0),
+    "own scale": lambda h: h / h.std(0),
+    "attention over data": lambda h: (h @ h.mT).softmax(-1) @ h,
+    "a small share of the mean": lambda h: h + 0.01 * h.mean(0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:std")  # of one datum
+@pytest.mark.parametrize("tie", TIES.values(), ids=TIES)
+def test_modules_that_tie_the_data_are_refused(tie, normal):
+    with pytest.raises(ValueError, match="the module ties the data of a batch to each other"):
+        Posterior(Tied(tie), NormalLikelihood(0.1), normal(NUM_DATA, 2), normal(NUM_DATA))
+
+
+@pytest.mark.parametrize("tie", [lambda h: F.layer_norm(h, (4,)), torch.tanh, lambda h: h - h.mean(1, keepdim=True)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_statistics_of_one_datum_are_fine(tie, dtype, normal):
+    inputs, targets = 1e3 * normal(NUM_DATA, 2).to(dtype), normal(NUM_DATA).to(dtype)
+    for number in (1, NUM_DATA):
+        Posterior(Tied(tie), NormalLikelihood(0.1), inputs[:number], targets[:number])
+
+
+def test_a_module_with_another_number_of_rows_is_refused(normal):
+    class Half(nn.Linear):
+        def forward(self, x):
+            return super().forward(x)[: (len(x) + 1) // 2]
+
+    with pytest.raises(ValueError, match="the module must return one row per input"):
+        Posterior(Half(2, 1), NormalLikelihood(0.1), normal(NUM_DATA, 2), normal(NUM_DATA))
+
+
+class Files(Dataset):
+    """Counts what is read."""
+
+    def __init__(self, inputs, targets):
+        self.inputs, self.targets, self.read = inputs, targets, []
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, row):
+        self.read.append(row)
+        return self.inputs[row], self.targets[row]
+
+
+def test_data_that_are_read_give_the_same_fit(normal):
+    """Bit for bit: the minibatches are the same, and only their data are read."""
+    x, y = normal(40, 2), normal(40)
+    means = []
+    files = Files(x, y)
+    streamed = StreamedPosterior(mlp([2, 3, 1]), NormalLikelihood(0.5), files)
+    files.read.clear()
+    for target in (streamed, Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), x, y)):
+        sampler = MeanField(torch.zeros(target.dim, dtype=torch.float64))
+        settings = {"steps": 6, "batch_size": 8, "optimizer": Adam(0.01), "seed": 0, "progress": False}
+        fit(sampler, target, NegativeELBO(4), **settings)
+        means.append(sampler.mean.detach())
+    assert torch.equal(*means)
+    assert len(files.read) == 6 * 8 + 2 * 8  # of the steps, and the look at the start: value and gradient
+    assert streamed.num_data == 40
+
+
+def test_data_that_are_read_need_minibatches_and_pairs(normal):
+    x, y = normal(6, 2), normal(6)
+    arguments = mlp([2, 1]), NormalLikelihood(0.5)
+    target = StreamedPosterior(*arguments, Files(x, y))
+    with pytest.raises(ValueError, match="the 6 data are read by minibatches: give fit a batch_size"):
+        target.log_prob(normal(2, 3))
+    with pytest.raises(ValueError, match=r"items of the dataset must be pairs \(input, target\), got Tensor"):
+        StreamedPosterior(*arguments, x)
+    with pytest.raises(ValueError, match="the dataset has 0 items"):
+        StreamedPosterior(*arguments, Files(x[:0], y[:0]))
+    with pytest.raises(ValueError, match="the dataset must have a length and items, int has not both"):
+        StreamedPosterior(*arguments, 3)
+    with pytest.raises(ValueError, match="the module ties the data of a batch"):
+        StreamedPosterior(Tied(lambda h: h - h.mean(0)), NormalLikelihood(0.5), Files(x, y))
+
+
+def test_many_inputs_are_predicted_in_parts(normal, monkeypatch):
+    target = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), normal(NUM_DATA, 2), normal(NUM_DATA))
+    w, inputs, seen = normal(7, target.dim), normal(50, 2), []
+    whole, network = target.predictive(w, inputs), target.network
+    monkeypatch.setattr(import_module("gpvi_lib.targets.posterior"), "EVALUATED", 7 * 20)
+    monkeypatch.setattr(target, "network", lambda w, part: seen.append(len(part)) or network(w, part))
+    parts = target.predictive(w, inputs)
+    assert seen == [20, 20, 10]
+    assert_close(parts.mean, whole.mean)
+    monkeypatch.setattr(import_module("gpvi_lib.targets.posterior"), "EVALUATED", 1)  # less than one input of all
+    assert_close(target.predictive(w, inputs[:2]).stddev, whole.stddev[:2])

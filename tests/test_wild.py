@@ -311,3 +311,11 @@ def test_a_checkpoint_of_other_problems_is_refused(tmp_path):
     other[-1] = 2.0
     with pytest.raises(GPVIError, match=r"what differs: target\.fingerprint"):
         training(other).load(tmp_path / "run.pt")
+
+
+def test_gauss_newton_moves_a_parameter_that_is_one_number():
+    """Such as the log λ of a generator."""
+    sampler = Generator(2, hidden=(), noise_scale=0.5, train_noise_scale=True, rng=seeded(0))
+    target, before = Gaussian(torch.ones(2), torch.eye(2)), sampler.log_noise_scale.detach().clone()
+    fit(sampler, target, GaussNewtonParVI(20), steps=1, optimizer=SGD(1.0), rng=seeded(1), progress=False)
+    assert before.shape == () and bool(sampler.log_noise_scale.isfinite()) and sampler.log_noise_scale != before

@@ -2,11 +2,12 @@
 
 from gpvi_lib.targets.base import Target, check_finite, differentiable_score, log_prob, score
 from gpvi_lib.targets.classification import ClassificationPosterior, MLPClassificationPosterior
+from gpvi_lib.targets.constrained import Constrained, ordered
 from gpvi_lib.targets.energy import EnergyPotential, PlaneGrid
 from gpvi_lib.targets.gaussian import Gaussian
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood, LearnedNoise, NormalLikelihood, NormalMixture
 from gpvi_lib.targets.logistic import LogisticPosterior, LogisticPrior
-from gpvi_lib.targets.posterior import Posterior
+from gpvi_lib.targets.posterior import Posterior, StreamedPosterior
 from gpvi_lib.targets.priors import FlatFirst, FlatPrior, NormalPrior, ScaleMixturePrior
 from gpvi_lib.targets.problems import ProblemFamily
 from gpvi_lib.targets.regression import BayesianLinearRegression, RegressionPosterior
@@ -17,6 +18,7 @@ __all__ = [
     "BayesianLinearRegression",
     "CategoricalLikelihood",
     "ClassificationPosterior",
+    "Constrained",
     "EnergyPotential",
     "FlatFirst",
     "FlatPrior",
@@ -34,9 +36,11 @@ __all__ = [
     "ProblemFamily",
     "RegressionPosterior",
     "ScaleMixturePrior",
+    "StreamedPosterior",
     "Target",
     "check_finite",
     "differentiable_score",
     "log_prob",
+    "ordered",
     "score",
 ]

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.utils.data import Dataset, default_collate
 
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
+
+EVALUATED = 10_000
+"""How many networks times inputs :meth:`Posterior.predictive` evaluates at once."""
+
+PROBED = 3
+"""How many inputs are evaluated alone and together, to see that a prediction does not depend on the others."""
+
+TIED = (
+    "the module ties the data of a batch to each other: its output for an input alone is another than among others. "
+    "Leave out functional batch norm and statistics over the first axis; GroupNorm and LayerNorm are for one datum"
+)
 
 
 def _check_data(inputs: object, targets: object) -> None:
@@ -43,11 +56,14 @@ class Posterior:
         targets: ``(N, ...)``.
         prior: anything with ``log_prob(w)``; ``None`` for independent normals with mean 0 and variance 1 / fan-in.
         power: of a tempered likelihood, ``p(w) p(D | w)^power``; 1 is Bayes' rule.
+        held_out: inputs and targets put aside, of which the posterior knows nothing: :func:`fit` then reports their
+            log-likelihood among its diagnostics. Choose by them, and keep others for the last word.
 
     Raises:
         ValueError: if the power is not positive, there are no data or not as many inputs as targets, a number of theirs
-            is not finite, the prior is for another number of weights, the module cannot be evaluated on the inputs, or
-            the likelihood's ``check(outputs, targets)``, where it has one, refuses them.
+            is not finite, the prior is for another number of weights, the module cannot be evaluated on the inputs, its
+            output for one input depends on the others of a batch, or the likelihood's ``check(outputs, targets)``,
+            where it has one, refuses them.
 
     Example:
         >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
@@ -67,6 +83,7 @@ class Posterior:
         targets: Float[Tensor, "N ..."],
         prior=None,
         power: float = 1.0,
+        held_out: tuple[Float[Tensor, "M ..."], Float[Tensor, "M ..."]] | None = None,
     ) -> None:
         _check_data(inputs, targets)
         if not power > 0:
@@ -79,12 +96,20 @@ class Posterior:
         self.dim, self.num_data = self.network.dim, len(inputs)
         check_prior(self.prior, self.dim, self.inputs)
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
+        self._check_rows(dtype)
+        if held_out is not None:
+            self._check_held_out(*held_out)
+        self.held_out = held_out
 
     @torch.no_grad()
     def _check_outputs(self, weights: Float[Tensor, "1 d"]) -> None:
         """Evaluate one network on the first input, and ask the likelihood what it thinks of the outputs."""
         try:
             outputs = self.network(weights, self.inputs[:1])
+        except ValueError as error:
+            if "more than 1 value per channel" in str(error):  # in torch's words
+                raise ValueError(TIED) from error
+            raise
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the module cannot be evaluated on inputs {tuple(self.inputs.shape[1:])} for many weights at once; it "
@@ -94,13 +119,62 @@ class Posterior:
         if hasattr(self.likelihood, "check"):
             self.likelihood.check(outputs, self.targets)
 
+    @torch.no_grad()
+    def _check_rows(self, dtype: torch.dtype) -> None:
+        """Refuse a module whose prediction for an input depends on the others of its batch, at some random weights."""
+        n = min(len(self.inputs), PROBED)
+        rows = torch.linspace(0, len(self.inputs) - 1, n, device=self.inputs.device).round().long()
+        noise = torch.randn(self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        weights = (noise * self.network.fan_in_scale(dtype))[None].to(self.inputs.device)
+        together = self.network(weights, self.inputs[rows])
+        alone = torch.cat([self.network(weights, self.inputs[row : row + 1]) for row in rows.tolist()], dim=1)
+        if together.shape != alone.shape:
+            raise ValueError(
+                f"the module must return one row per input: of {n} inputs {tuple(together.shape[1:])}, of each alone "
+                f"{tuple(alone.shape[1:])} in all"
+            )
+        close = torch.finfo(dtype).eps ** 0.5
+        scale = float(together.abs().nan_to_num(0, 0, 0).max()) if together.numel() else 0.0
+        if not torch.allclose(together, alone, rtol=close, atol=close * scale, equal_nan=True):
+            raise ValueError(TIED)
+
+    def _check_held_out(self, inputs: Tensor, targets: Tensor) -> None:
+        """Data put aside have to be such as the others."""
+        _check_data(inputs, targets)
+        for name, seen, aside in (("inputs", self.inputs, inputs), ("targets", self.targets, targets)):
+            if (seen.shape[1:], seen.dtype, seen.device) != (aside.shape[1:], aside.dtype, aside.device):
+                raise ValueError(
+                    f"held_out: its {name} are {tuple(aside.shape[1:])} {aside.dtype} on {aside.device} each, those of "
+                    f"the others {tuple(seen.shape[1:])} {seen.dtype} on {seen.device}: convert them"
+                )
+
+    @torch.no_grad()
+    def held_out_log_likelihood(self, w: Float[Tensor, "n d"], most: int | None = None) -> Float[Tensor, ""]:
+        """``(1/M) Σ_m log (1/n) Σ_i p(y_m | x_m, w_i)`` of the data put aside, or of ``most`` of them, evenly spaced.
+
+        Raises:
+            ValueError: if no data have been put aside.
+        """
+        if self.held_out is None:
+            raise ValueError("no data are put aside: give the posterior held_out=(inputs, targets)")
+        inputs, targets = self.held_out
+        if most is not None and most < len(inputs):
+            rows = torch.linspace(0, len(inputs) - 1, most, device=inputs.device).round().long()
+            inputs, targets = inputs[rows], targets[rows]
+        value = self.likelihood(self.network(w, inputs), targets)
+        return (value.logsumexp(0) - math.log(len(w))).mean()
+
+    def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a minibatch, or all."""
+        return (self.inputs, self.targets) if batch is None else (self.inputs[batch], self.targets[batch])
+
     def log_likelihood(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``(N / B) Σ_b log p(y_b | x_b, w)``.
 
         Raises:
             ValueError: if the likelihood returns anything but one number per network and datum.
         """
-        inputs, targets = (self.inputs, self.targets) if batch is None else (self.inputs[batch], self.targets[batch])
+        inputs, targets = self.data(batch)
         outputs = self.network(w, inputs)
         value = self.likelihood(outputs, targets)
         if value.shape != (len(w), len(targets)):
@@ -120,8 +194,8 @@ class Posterior:
     def predictive(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Distribution:
         """``(1/n) Σ_i p(y | x_b, w_i)``, a ``torch.distributions`` object with one batch axis ``(b,)``.
 
-        Of a regression with mean, quantiles and density (:class:`NormalMixture`); of a classifier with ``probs``. All
-        networks are evaluated on all inputs at once, so split many inputs into parts.
+        Of a regression with mean, quantiles and density (:class:`NormalMixture`); of a classifier with ``probs``. Many
+        inputs are evaluated in parts, so that memory holds the outputs of all and the hidden layers of a part.
 
         Raises:
             ValueError: if there are no networks, or the likelihood is a plain function, without
@@ -133,4 +207,65 @@ class Posterior:
             )
         if not len(w):
             raise ValueError("w holds 0 networks, and their mean is not defined: draw at least one")
-        return self.likelihood.predictive(self.network(w, inputs))
+        parts = inputs.split(max(1, EVALUATED // len(w)))
+        return self.likelihood.predictive(torch.cat([self.network(w, part) for part in parts], dim=1))
+
+
+class StreamedPosterior(Posterior):
+    """The :class:`Posterior` of data that are read when they are needed, such as files that do not fit into memory.
+
+    :func:`fit` draws the indices of each minibatch, and this reads them: the order is that of ``rng``, so that a run
+    can be repeated and resumed, which the shuffle of a ``DataLoader`` would not allow. Without minibatches it raises.
+
+    Args:
+        module, likelihood, prior, power, held_out: as of :class:`Posterior`.
+        dataset: a ``torch.utils.data.Dataset`` with a length, of pairs (input, target): a loader's is
+            ``loader.dataset``.
+        device: where minibatches go; that of the sampler.
+
+    Raises:
+        ValueError: as :class:`Posterior`, for a few data; or if the dataset has no length or its items are no pairs.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 20)[:, None]
+        >>> dataset = torch.utils.data.TensorDataset(x, x[:, 0].sin())  # or one that reads files
+        >>> posterior = StreamedPosterior(mlp([1, 10, 1]), NormalLikelihood(0.1), dataset)
+        >>> sampler = MeanField(torch.zeros(posterior.dim))
+        >>> settings = {"steps": 3, "batch_size": 5, "optimizer": Adam(1e-2), "seed": 0, "progress": False}
+        >>> result = fit(sampler, posterior, NegativeELBO(4), **settings)
+        >>> posterior.predictive(sampler.sample(8, seed=0), x).mean.shape
+        torch.Size([20])
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | FlatModule,
+        likelihood: LogLikelihood,
+        dataset: Dataset,
+        prior=None,
+        power: float = 1.0,
+        held_out: tuple[Tensor, Tensor] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise ValueError(f"the dataset must have a length and items, {type(dataset).__name__} has not both")
+        self.dataset, self.device = dataset, torch.device(device)
+        number = len(dataset)
+        few = self._read(torch.linspace(0, max(0, number - 1), min(PROBED, number)).round().long())
+        super().__init__(module, likelihood, *few, prior, power, held_out)
+        self.num_data = number
+
+    def _read(self, rows: Int[Tensor, " b"]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of some data."""
+        items = [self.dataset[row] for row in rows.tolist()]
+        if not items:
+            raise ValueError("there are no data: the dataset has 0 items")
+        if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+            raise ValueError(f"items of the dataset must be pairs (input, target), got {type(items[0]).__name__}")
+        inputs, targets = default_collate(items)
+        return inputs.to(self.device), targets.to(self.device)
+
+    def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Tensor, Tensor]:
+        if batch is None:
+            raise ValueError(f"the {self.num_data} data are read by minibatches: give fit a batch_size")
+        return self._read(batch)
