@@ -1,6 +1,7 @@
 """The same sweep on a Dask cluster and through submitit; a worker that dies loses nothing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -145,3 +146,25 @@ def test_a_missing_library_is_named(name, package, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(GPVIError, match=rf"{package} is not installed.*\[cluster\]"), executors.connect(name, "x"):
         pass
+
+
+def test_a_scheduler_that_wants_certificates_is_named():
+    with pytest.raises(GPVIError, match=r"tls://127.0.0.1:9 needs certificates, set as docs/clusters.md says"):
+        executors.connect("dask", "tls://127.0.0.1:9").__enter__()
+
+
+def test_the_page_on_clusters_names_settings_and_options_that_dask_has():
+    from click.testing import CliRunner
+    from dask import config
+    from distributed.cli import dask_scheduler, dask_worker
+
+    page = (Path(__file__).parents[1] / "docs" / "clusters.md").read_text()
+    everywhere = set(re.search(r'TLS="(.*)"', page)[1].split()[::2])
+    for name, command in (("scheduler", dask_scheduler), ("worker", dask_worker)):
+        help_text = CliRunner().invoke(command.main, ["--help"], terminal_width=200).output
+        options = set(re.findall(r"--[\w-]+", re.search(rf"^dask {name} .*$", page, re.MULTILINE)[0])) | everywhere
+        assert len(options) >= 7 and not [one for one in options if f"{one} " not in help_text]
+    exported = dict(re.findall(r"export (DASK_\w+)=\$PWD/(\S+)", page))
+    with config.set(config.collect_env(exported)):
+        found = distributed.Security().get_tls_config_for_role("client")
+    assert (found["ca_file"], found["cert"], found["key"]) == ("ca.pem", "cert.pem", "key.pem")

@@ -1,4 +1,4 @@
-"""What README.md says of records is what they say, and its code runs."""
+"""The generated parts of docs/ are what the records say, and pages lead to everything."""
 
 import math
 import re
@@ -6,44 +6,51 @@ from types import SimpleNamespace
 
 import pandas
 import pytest
-import torch
 
-from gpvi_lib import load_sampler
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.paths import repository
-from gpvi_lib.report import readme
+from gpvi_lib.report import pages
 
-TEXT = (repository() / "README.md").read_text()
+DOCS = repository() / "docs"
 
 
-def test_the_generated_parts_are_fresh():
-    assert readme.updated(TEXT) == TEXT, "run: python -m gpvi_lib scoreboard"
+@pytest.mark.parametrize("name", pages.PAGES)
+def test_the_generated_parts_are_fresh(name):
+    text = (DOCS / f"{name}.md").read_text()
+    assert pages.updated(name, text) == text, "run: python -m gpvi_lib scoreboard"
 
 
 def test_the_map_leads_to_every_notebook_and_names_every_record_once():
-    add = "add it to MAP in gpvi_lib/report/readme.py, then run: python -m gpvi_lib scoreboard"
-    pages = {path.stem for path in repository().glob("notebooks/*.ipynb")} - {"00-overview"}
-    mapped = {page.removeprefix("notebooks/") for _, page, _ in readme.MAP if page.startswith("notebooks/")}
-    assert not pages - mapped, f"{', '.join(pages - mapped)}: {add}"
-    assert not mapped - pages, f"MAP names notebooks that are not there: {', '.join(mapped - pages)}"
-    named = [name for *_, names in readme.MAP for name in names]
+    add = "add it to MAP in gpvi_lib/report/pages.py, then run: python -m gpvi_lib scoreboard"
+    books = {path.stem for path in repository().glob("notebooks/*.ipynb")}
+    mapped = {page.removeprefix("notebooks/") for _, page, _ in pages.MAP if page.startswith("notebooks/")}
+    assert not books - {"00-overview"} - mapped, f"{', '.join(books - mapped)}: {add}"
+    assert not mapped - books, f"MAP names notebooks that are not there: {', '.join(mapped - books)}"
+    told = re.findall(r"^\| \[[^]]*\]\(../notebooks/([^)]*).ipynb\)", (DOCS / "map.md").read_text(), re.MULTILINE)
+    assert set(told) == books, f"the first table of docs/map.md misses {', '.join(books - set(told))}"
+    named = [name for *_, names in pages.MAP for name in names]
     recorded = {path.parent.name for path in (repository() / "results" / "paper").glob("*/*.json")}
     assert len(named) == len(set(named)) and set(named) <= EXPERIMENTS.keys()
     assert not recorded - set(named), f"{', '.join(recorded - set(named))}: {add}"
 
 
 def test_marks_that_are_missing_are_named():
-    with pytest.raises(GPVIError, match="no <!-- map -->"):
-        readme.updated("# gpvi\n")
+    with pytest.raises(GPVIError, match=r"docs/map.md has no <!-- generated -->"):
+        pages.updated("map", "# Where everything is\n")
 
 
 def test_only_what_is_between_the_marks_changes():
-    text = "before\n<!-- map -->\nof yesterday\n<!-- /map -->\n<!-- scores -->\n<!-- /scores -->\nafter"
-    text = text.replace("<!-- scores -->\n", "<!-- scores -->\n\n")
-    new = readme.updated(text)
-    assert new.startswith("before\n<!-- map -->\n| In the paper |") and new.endswith("<!-- /scores -->\nafter")
-    assert "of yesterday" not in new and readme.updated(new) == new
+    text = "before\n<!-- generated -->\nof yesterday\n<!-- /generated -->\nafter"
+    new = pages.updated("map", text)
+    assert new.startswith("before\n<!-- generated -->\n| In the paper |") and new.endswith("<!-- /generated -->\nafter")
+    assert "of yesterday" not in new and pages.updated("map", new) == new
+
+
+def test_links_to_figures_have_their_names():
+    (row,) = [line for line in pages.where().splitlines() if "13-bayesian-linear-regression" in line]
+    assert "[helper residual](../figures/paper/13-helper-residual.png), [hmc sampling error](" in row
+    assert row.count("../figures/paper/") == len(list(repository().glob("figures/paper/13-*.png")))
 
 
 ROW = {"item": "gpvi/table5/2d", "metric": "sigma_error", "method": "gpvi", "setting": "printed"}
@@ -53,47 +60,42 @@ ROW |= {"steps": 10_000, "printed_steps": 50_000}
 
 
 def test_a_row_shows_the_length_the_median_the_range_and_both_verdicts():
-    both = readme._line(SimpleNamespace(**ROW, verdict="reproduced", verdict_median="better"))
+    both = pages._line(SimpleNamespace(**ROW, verdict="reproduced", verdict_median="better"))
     assert both == (
-        "| gpvi/table5/2d | sigma_error | gpvi | printed | 0.14 ± 0.08 | 0.0365 ± 0.085 | 10 | 10,000 / 50,000 "
+        "| 2d | sigma error | GPVI | printed | 0.14 ± 0.08 | 0.0365 ± 0.085 | 10 | 10,000 / 50,000 "
         "| 0.0091 [0.0034, 0.279] | 0.26 | reproduced (median: better) |"
     )
     alone = ROW | {"ours_sd": math.nan, "n_seeds": 1, "ratio": math.nan, "printed_steps": pandas.NA}
-    one = readme._line(SimpleNamespace(**alone, verdict="reproduced", verdict_median="reproduced"))
+    one = pages._line(SimpleNamespace(**alone, verdict="reproduced", verdict_median="reproduced"))
     assert one.endswith("| 0.14 ± 0.08 | 0.0365 | 1 | 10,000 |  |  | reproduced |")
-    chainless = readme._line(SimpleNamespace(**alone | {"steps": pandas.NA}, verdict="a", verdict_median="a"))
+    chainless = pages._line(SimpleNamespace(**alone | {"steps": pandas.NA}, verdict="a", verdict_median="a"))
     assert chainless.endswith("| 1 |  |  |  | a |")
 
 
 def test_rows_with_two_verdicts_are_counted():
-    text = readme.scores()
+    text = pages.scores()
     table = [line for line in text.splitlines() if line.startswith("| ") and "(median: " in line]
-    assert f"In {len(table)} rows our median has another" in text and table
+    assert f"In {len(table)} rows the verdict on our median" in text and table
 
 
-def run_snippet(heading, monkeypatch, folder):
-    """The names that the Python code below a heading defines, run in `folder` with 20 steps of training."""
-    code = re.search(rf"## {heading}\n.*?```python\n(.*?)```", TEXT, re.DOTALL)[1]
-    short = code.replace("steps=2_000", "steps=20")
-    assert short != code
-    monkeypatch.chdir(folder)
-    names = {}
-    exec(short, names)
-    return names
+def test_every_comparison_has_a_row_in_the_table_of_its_item():
+    text = pages.scores()
+    counted = int(re.match(r"Of (\d+) comparisons", text)[1])
+    tables = text.split("\n### ")[1:]
+    rows = [line for table in tables for line in table.splitlines()[4:] if line]
+    assert len(rows) == counted > 100 and len({table.splitlines()[0] for table in tables}) == len(tables)
+    assert {table.splitlines()[0] for table in tables} >= {"GPVI, Table 2", "GPVI, section 4.5", "LIVI, Table 1"}
 
 
-def test_the_snippet_for_a_density_runs(monkeypatch, tmp_path):
-    names = run_snippet("Use it on your own density", monkeypatch, tmp_path)
-    assert names["samples"].shape == (1_000, 20) and names["samples"].isfinite().all()
+LINK = re.compile(r"\]\(([^)\s#]+)(?:#[\w-]*)?\)")
 
 
-def test_the_snippet_for_a_model_runs_and_its_file_brings_the_sampler_back(monkeypatch, tmp_path):
-    names = run_snippet("Use it on your own model", monkeypatch, tmp_path)
-    predictive, low, high = names["predictive"], names["low"], names["high"]
-    assert low.shape == (len(names["x_test"]),) and (low < predictive.mean).all() and (predictive.mean < high).all()
-    held = predictive.cdf(high) - predictive.cdf(low)
-    torch.testing.assert_close(held, torch.full_like(held, 0.9), rtol=0, atol=1e-4)  # bisected in float32
-    assert predictive.stddev.shape == predictive.log_prob(names["data"].test_targets.float()).shape == low.shape
-    again = load_sampler(tmp_path / "posterior.safetensors")
-    drawn = [sampler.sample(3, torch.Generator().manual_seed(1)) for sampler in (again, names["sampler"])]
-    assert torch.equal(*drawn)
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *sorted(p.name for p in DOCS.glob("*.md"))])
+def test_links_lead_somewhere_and_have_names(page):
+    path = repository() / page if (repository() / page).exists() else DOCS / page
+    text = path.read_text()
+    targets = [target for target in LINK.findall(text) if "://" not in target]
+    missing = [target for target in targets if not (path.parent / target).exists()]
+    assert not missing, f"{page} links to {', '.join(missing)}"
+    shown = re.findall(r"\[([^][]*)\]\([^)]*\)", text)
+    assert not [name for name in shown if re.fullmatch(r"\d", name)], f"{page} has links that are called by a digit"

@@ -1,0 +1,73 @@
+"""README is one screen, its first part is a cover, and its code and that of the pages runs."""
+
+import re
+
+import pytest
+import torch
+
+from gpvi_lib import load_sampler
+from gpvi_lib.paths import repository
+
+TEXT = (repository() / "README.md").read_text()
+OWN_MODEL = (repository() / "docs" / "your-own-model.md").read_text()
+
+
+def test_readme_stays_short():
+    assert len(TEXT.splitlines()) <= 150 and len(TEXT.split()) < 1_500
+
+
+def test_the_first_screen_has_four_doors():
+    cover = TEXT.partition("<!-- The cover of the web book ends here")[0]
+    assert cover != TEXT
+    doors = re.findall(r"^\| \*\*([\w ]+)\*\*", cover, re.MULTILINE)
+    assert doors == ["read", "reproduce", "use it", "contribute"] and "CHANGELOG.md" in cover and "CONTRIBUTING.md" in cover
+    assert cover.index("**contribute**") < cover.index("## What we found")
+
+
+def test_every_page_of_the_book_is_named():
+    pages = {path.name for path in (repository() / "docs").glob("*.md")}
+    assert not [name for name in pages if f"(docs/{name})" not in TEXT]
+
+
+def run_snippet(text, heading, monkeypatch, folder, *changes):
+    """The names that the Python code below a heading defines, run in `folder` with few steps."""
+    code = re.search(rf"## {heading}\n.*?```python\n(.*?)```", text, re.DOTALL)[1]
+    for old, new in changes:
+        assert code.count(old) == 1
+        code = code.replace(old, new)
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(code, names)
+    return names
+
+
+FEW = ("steps=2_000", "steps=20")
+
+
+def test_the_snippet_for_a_density_runs(monkeypatch, tmp_path):
+    names = run_snippet(TEXT, "Use it", monkeypatch, tmp_path, FEW)
+    assert names["samples"].shape == (1_000, 20) and names["samples"].isfinite().all()
+
+
+def test_the_snippet_for_hmc_runs(monkeypatch, tmp_path):
+    shorter = ("num_steps=1_500, burn_in=500", "num_steps=60, burn_in=40")
+    names = run_snippet(OWN_MODEL, "HMC first, for a small problem", monkeypatch, tmp_path, shorter)
+    assert names["draws"].shape == (20, 16, 20) and names["draws"].isfinite().all()
+
+
+def test_the_snippet_for_a_model_runs_and_its_file_brings_the_sampler_back(monkeypatch, tmp_path):
+    names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
+    predictive, low, high = names["predictive"], names["low"], names["high"]
+    assert low.shape == (len(names["x_test"]),) and (low < predictive.mean).all() and (predictive.mean < high).all()
+    held = predictive.cdf(high) - predictive.cdf(low)
+    torch.testing.assert_close(held, torch.full_like(held, 0.9), rtol=0, atol=1e-4)  # bisected in float32
+    assert predictive.stddev.shape == predictive.log_prob(names["data"].test_targets.float()).shape == low.shape
+    again = load_sampler(tmp_path / "posterior.safetensors")
+    drawn = [sampler.sample(3, torch.Generator().manual_seed(1)) for sampler in (again, names["sampler"])]
+    assert torch.equal(*drawn)
+
+
+@pytest.mark.parametrize("text", [TEXT, OWN_MODEL], ids=["README", "your-own-model"])
+def test_code_is_not_cut_off_in_the_book(text):
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks and max(len(line) for block in blocks for line in block.splitlines()) <= 96
