@@ -90,12 +90,14 @@ def test_every_comparison_has_a_row_in_the_table_of_its_item():
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[\w-]*)?\)")
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *sorted(p.name for p in DOCS.glob("*.md"))])
-def test_links_lead_somewhere_and_have_names(page):
-    path = repository() / page if (repository() / page).exists() else DOCS / page
+WRITTEN = [*(repository() / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *DOCS.glob("*.md")]
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_links_lead_somewhere_and_have_names(path):
     text = path.read_text()
     targets = [target for target in LINK.findall(text) if "://" not in target]
     missing = [target for target in targets if not (path.parent / target).exists()]
-    assert not missing, f"{page} links to {', '.join(missing)}"
+    assert not missing, f"{path.name} links to {', '.join(missing)}"
     shown = re.findall(r"\[([^][]*)\]\([^)]*\)", text)
-    assert not [name for name in shown if re.fullmatch(r"\d", name)], f"{page} has links that are called by a digit"
+    assert not [name for name in shown if re.fullmatch(r"\d", name)], f"{path.name} has links that are called by a digit"

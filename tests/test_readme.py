@@ -1,6 +1,7 @@
 """README is one screen, its first part is a cover, and its code and that of the pages runs."""
 
 import re
+import tomllib
 
 import pytest
 import torch
@@ -20,13 +21,22 @@ def test_the_first_screen_has_four_doors():
     cover = TEXT.partition("<!-- The cover of the web book ends here")[0]
     assert cover != TEXT
     doors = re.findall(r"^\| \*\*([\w ]+)\*\*", cover, re.MULTILINE)
-    assert doors == ["read", "reproduce", "use it", "contribute"] and "CHANGELOG.md" in cover and "CONTRIBUTING.md" in cover
+    assert doors == ["read", "reproduce", "use it", "contribute"]
+    assert "(CHANGELOG.md)" in cover and "(CONTRIBUTING.md)" in cover
     assert cover.index("**contribute**") < cover.index("## What we found")
 
 
 def test_every_page_of_the_book_is_named():
     pages = {path.name for path in (repository() / "docs").glob("*.md")}
     assert not [name for name in pages if f"(docs/{name})" not in TEXT]
+
+
+def test_the_last_release_of_the_changelog_is_the_version():
+    read = {name: (repository() / name).read_text() for name in ("CHANGELOG.md", "pyproject.toml", "CITATION.cff")}
+    version = tomllib.loads(read["pyproject.toml"])["project"]["version"]
+    releases = re.findall(r"^## (\d+\.\d+\.\d+) - \d{4}-\d\d-\d\d$", read["CHANGELOG.md"], re.MULTILINE)
+    assert releases[0] == version and f"\nversion: {version}\n" in read["CITATION.cff"]
+    assert read["CHANGELOG.md"].index("## Unreleased") < read["CHANGELOG.md"].index(f"## {version}")
 
 
 def run_snippet(text, heading, monkeypatch, folder, *changes):

@@ -214,7 +214,8 @@ def _line(row: Any) -> str:
     ratio = f"{row.ratio:.2g}" if row.ratio == row.ratio else ""
     paper = plus_minus(row.paper_mean, row.paper_sd, sd_form=".2g")
     ours = plus_minus(row.ours_mean, row.ours_sd, sd_form=".2g")
-    what = (_part(row.item), row.metric.replace("_", " "), METHOD_LABELS.get(row.method, row.method.replace("_", " ")), row.setting)
+    method = METHOD_LABELS.get(row.method, row.method.replace("_", " "))
+    what = (_part(row.item), row.metric.replace("_", " "), method, row.setting)
     numbers = (paper, ours, str(row.n_seeds), scoreboard.length(row.steps, row.printed_steps), spread, ratio)
     judged = scoreboard.words(row.verdict, row.verdict_median)
     return "| " + " | ".join((*what, *numbers, judged)) + " |"
