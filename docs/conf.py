@@ -1,8 +1,8 @@
 """The web book, by Sphinx: `make book` builds it from the committed notebooks, without running them, in `build/book/`.
 
 It works offline: formulas are rendered by the MathJax that comes with it, search runs in the page. The reference comes
-from the docstrings: its pages, `docs/reference/`, only name what they show. Its cover is README down to a mark, and below that
-all figures, each with a link to the cell that drew it.
+from the docstrings: its pages, `docs/reference/`, only name what they show. Its cover is README down to a mark,
+and below that all figures, each with a link to the cell that drew it.
 """
 
 import inspect

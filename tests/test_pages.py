@@ -100,4 +100,4 @@ def test_links_lead_somewhere_and_have_names(path):
     missing = [target for target in targets if not (path.parent / target).exists()]
     assert not missing, f"{path.name} links to {', '.join(missing)}"
     shown = re.findall(r"\[([^][]*)\]\([^)]*\)", text)
-    assert not [name for name in shown if re.fullmatch(r"\d", name)], f"{path.name} has links that are called by a digit"
+    assert not [name for name in shown if re.fullmatch(r"\d", name)], f"{path.name} has a link called by a digit"
