@@ -168,4 +168,6 @@ def test_the_page_on_clusters_names_settings_and_options_that_dask_has():
     exported = dict(re.findall(r"export (DASK_\w+)=\$PWD/(\S+)", page))
     client = "import distributed; print(distributed.Security().get_tls_config_for_role('client'))"
     found = run_python("-c", client, **exported)
-    assert all(f"'{key}': '{value}'" in found for key, value in zip(("ca_file", "cert", "key"), exported.values(), strict=True))
+    assert all(
+        f"'{key}': '{value}'" in found for key, value in zip(("ca_file", "cert", "key"), exported.values(), strict=True)
+    )
