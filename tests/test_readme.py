@@ -79,7 +79,5 @@ def test_the_snippet_for_a_model_runs_and_its_file_brings_the_sampler_back(monke
 
 @pytest.mark.parametrize("text", [TEXT, OWN_MODEL], ids=["README", "your-own-model"])
 def test_code_is_not_cut_off_in_the_book(text):
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert (
-        blocks and max(len(line) for block in blocks for line in block.splitlines()) <= 96
-    )  # columns of a window of 1,400
+    lines = [line for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    assert lines and max(map(len, lines)) <= 96  # columns of a window of 1,400
