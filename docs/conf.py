@@ -1,12 +1,15 @@
 """The web book, by Sphinx: `make book` builds it from the committed notebooks, without running them, in `build/book/`.
 
 It works offline: formulas are rendered by the MathJax that comes with it, search runs in the page. The reference comes
-from the docstrings: its pages, `docs/reference/`, only name what they show.
+from the docstrings: its pages, `docs/reference/`, only name what they show. Its cover is README down to a mark,
+and below that all figures, each with a link to the cell that drew it.
 """
 
 import inspect
+import json
 import re
 from importlib import import_module
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.addnodes import desc_sig_literal_string
@@ -56,10 +59,60 @@ copybutton_prompt_is_regexp = True
 html_theme = "sphinx_book_theme"
 html_context = {"default_mode": "auto"}
 html_title = project
-html_theme_options = {"show_navbar_depth": 1, "use_download_button": True, "use_fullscreen_button": True}
+html_theme_options = {
+    "show_navbar_depth": 1,
+    "use_download_button": True,
+    "use_fullscreen_button": True,
+    "navbar_persistent": [],  # a bar with a second search box
+}
 html_show_search_summary = False  # summaries are fetched, which a browser refuses to pages opened as files
 html_static_path = ["static"]
 html_css_files = ["book.css"]
+
+ROOT = Path(__file__).parent.parent
+FIGURES = ROOT / "figures" / "paper"
+COVER_ENDS = "<!-- The cover of the web book ends here"
+
+
+def make_cover(app, docname, source) -> None:
+    """Of README the book shows what is above the mark: the rest has pages of its own. All figures follow."""
+    if docname == root_doc:
+        source[0] = source[0].partition(COVER_ENDS)[0] + "\n## All figures\n\n```{gallery}\n```\n"
+
+
+class Gallery(SphinxDirective):
+    """``{gallery}``: the committed figures of every notebook, each a link to the cell that drew it."""
+
+    def run(self) -> list[nodes.Node]:
+        """A container for each notebook that has figures."""
+        return [self._of_notebook(path) for path in sorted(ROOT.glob("notebooks/*.ipynb")) if figures_of(path)]
+
+    def _of_notebook(self, path: Path) -> nodes.Node:
+        source = "".join(json.loads(path.read_text())["cells"][0]["source"])
+        title = re.match(r"# (.*)", source)[1]
+        page = f"notebooks/{path.stem}.html"
+        heading = nodes.paragraph("", "", nodes.reference("", title, refuri=page), classes=["gallery-title"])
+        figures = [self._figure(name, page) for name in figures_of(path)]
+        return nodes.container("", heading, nodes.container("", *figures, classes=["gallery-row"]), classes=["gallery"])
+
+    def _figure(self, name: str, page: str) -> nodes.Node:
+        words = name.partition("-")[2].replace("-", " ")
+        image = nodes.image(uri=f"figures/paper/{name}.png", alt=f"{words}, a figure of {page}", loading="lazy")
+        link = nodes.reference("", "", image, nodes.inline("", words), refuri=f"{page}#figure-{name}")
+        return nodes.paragraph("", "", link)
+
+
+def figures_of(notebook: Path) -> list[str]:
+    """The names of the committed figures of a notebook, in order."""
+    return sorted(path.stem for path in FIGURES.glob(f"{notebook.stem.partition('-')[0]}-*.png"))
+
+
+def name_cells(app, doctree) -> None:
+    """The cell that draws a figure gets the figure's name as an anchor, for the gallery."""
+    for cell in doctree.findall(nodes.container):
+        if "cell" in cell["classes"]:
+            drawn = re.findall(r'"(\d\d\w?-[a-z0-9-]+)"', cell.astext())
+            cell["ids"] += [f"figure-{name}" for name in dict.fromkeys(drawn) if (FIGURES / f"{name}.png").exists()]
 
 
 def describe_figures(app, doctree) -> None:
@@ -133,6 +186,9 @@ def find_public(app, env, node, shown) -> nodes.Node | None:
 def setup(app) -> None:
     """Sphinx calls this."""
     app.add_directive("public", Public)
+    app.add_directive("gallery", Gallery)
+    app.connect("source-read", make_cover)
+    app.connect("doctree-read", name_cells)
     app.connect("autodoc-process-signature", name_torch)
     app.connect("doctree-read", describe_figures)
     app.connect("doctree-read", quote_as_written)

@@ -280,12 +280,12 @@ def _hours_left(states: Mapping[QueuedCell, str]) -> float:
 
 @app.command()
 def scoreboard(profile: ProfileOption = "paper") -> None:
-    """Put our numbers beside the published ones, print the table and write it as CSV; at paper, also two pages.
+    """Put our numbers beside the published ones, print the table and write it as CSV; at paper, also pages.
 
-    These are README.md and docs/how-far.md.
+    These are map.md, scoreboard.md and how-far.md in docs/.
     """
     from gpvi_lib.paths import repository, results_root, shown
-    from gpvi_lib.report import how_far, readme
+    from gpvi_lib.report import how_far, pages
     from gpvi_lib.report import scoreboard as board
 
     with _damage_named() as damaged:
@@ -294,10 +294,11 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
     _print_scores(table, verdicts=get_profile(profile).name == "paper")
     print(f"written to {shown(path)}")
     if damaged:
-        raise GPVIError(f"{len(damaged)} damaged records are missing above; README.md and docs/ are left as they are")
-    pages = {repository() / "README.md": readme.update, repository() / "docs" / "how-far.md": how_far.update}
+        raise GPVIError(f"{len(damaged)} damaged records are missing above; docs/ is left as it is")
+    updates = {"how-far": how_far.update} | dict.fromkeys(pages.PAGES, pages.update)
     if profile == "paper" and results_root() == repository() / "results":  # they speak of those alone
-        for page, update in pages.items():
+        for name, update in updates.items():
+            page = repository() / "docs" / f"{name}.md"
             if page.exists():
                 update(page)
 

@@ -17,8 +17,9 @@ RENDERED = "() => [...document.querySelectorAll('.math')].every(formula => formu
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 PAGES = [
     "README",
-    "docs/how-far",
-    "docs/performance",
+    "CONTRIBUTING",
+    "CHANGELOG",
+    *sorted(f"docs/{path.stem}" for path in repository().glob("docs/*.md")),
     *sorted(f"docs/reference/{path.stem}" for path in repository().glob("docs/reference/*.rst")),
     *sorted(f"notebooks/{path.stem}" for path in repository().glob("notebooks/*.ipynb")),
 ]
@@ -88,6 +89,23 @@ def test_every_page_can_be_reached_from_the_first_page(book):
     start = (book / "README.html").read_text()
     assert "README.html" in (book / "index.html").read_text()
     assert [name for name in PAGES if name != "README" and f'href="{name}.html"' not in start] == []
+
+
+def test_the_gallery_leads_to_the_cell_of_every_figure(book):
+    cover = (book / "README.html").read_text()
+    found = re.findall(r'href="(notebooks/[^"#]*\.html)#figure-([^"]*)"', cover)
+    assert [name for _, name in found] == sorted(path.stem for path in repository().glob("figures/paper/*.png"))
+    pages = {page: (book / page).read_text() for page, _ in found}
+    assert not [name for page, name in found if f'id="figure-{name}"' not in pages[page]]
+
+
+def test_the_cover_has_the_doors_and_one_search_box(book, page):
+    page.goto((book / "index.html").as_uri())
+    page.wait_for_url("**/README.html")
+    doors = page.locator("#gpvi-an-executable-paper tbody tr")
+    assert doors.count() == 4 and doors.first.is_visible()
+    boxes = page.locator("button.search-button__button:visible, .search-button-field:visible")
+    assert boxes.count() == 1
 
 
 def test_the_reference_describes_every_public_name(book):

@@ -73,8 +73,9 @@ def test_list_shows_methods_and_the_state_of_their_records(call, monkeypatch):
 
 
 def test_list_and_scoreboard_go_on_beside_a_damaged_record_and_name_it(call, tmp_path):
-    readme = tmp_path / "README.md"
-    readme.write_text("as it was")
+    page = tmp_path / "docs" / "scoreboard.md"
+    page.parent.mkdir()
+    page.write_text("as it was")
     runner.sweep(TOY, "paper", methods=["svgd"], progress=False)
     records.record_path(TOY.cell("svgd", 0, "paper")).write_text('{"a": NaN}')
     assert "2/3, 1 damaged" in call("list")[1]
@@ -83,7 +84,7 @@ def test_list_and_scoreboard_go_on_beside_a_damaged_record_and_name_it(call, tmp
     code, out, err = call("scoreboard")
     assert code == 2 and "0.115 ± 0.0071" in out and err.splitlines()[0].count("svgd-seed0.json is not a record") == 1
     assert err.splitlines()[1].startswith("error: 1 damaged records are missing above") and len(err.splitlines()) == 2
-    assert readme.read_text() == "as it was"
+    assert page.read_text() == "as it was"
 
 
 def test_run_computes_and_prints_the_chosen_cells(call):
@@ -256,22 +257,24 @@ def test_short_runs_get_no_verdict(call):
     assert out.splitlines()[-2].startswith("no verdicts: these runs are far shorter")
 
 
-def test_scoreboard_brings_the_readme_up_to_date(call, tmp_path, monkeypatch):
-    from gpvi_lib.report import readme as generated
+def test_scoreboard_brings_its_pages_up_to_date(call, tmp_path, monkeypatch):
+    from gpvi_lib.report import pages
 
     monkeypatch.setitem(EXPERIMENTS, "far", replace(TOY, name="far"))
-    monkeypatch.setattr(generated, "MAP", (("Table 2", "notebooks/13", (TOY.name, "far")),))
+    monkeypatch.setattr(pages, "MAP", (("Table 2", "notebooks/13", (TOY.name, "far")),))
     for name in ("13-b", "13-a", "14-c"):
         (tmp_path / "figures" / "paper").mkdir(parents=True, exist_ok=True)
         (tmp_path / "figures" / "paper" / f"{name}.png").touch()
-    readme = tmp_path / "README.md"
-    readme.write_text("top\n<!-- map -->\n\n<!-- /map -->\n<!-- scores -->\n\n<!-- /scores -->\n")
+    found = {name: tmp_path / "docs" / f"{name}.md" for name in ("map", "scoreboard")}
+    (tmp_path / "docs").mkdir(exist_ok=True)
+    for page in found.values():
+        page.write_text("top\n<!-- generated -->\n\n<!-- /generated -->\n")
     runner.sweep(TOY, "paper", progress=False)
-    assert call("scoreboard", "--profile", "quick")[0] == 0 and "| 0.11 ± 0.01 |" not in readme.read_text()
+    assert call("scoreboard", "--profile", "quick")[0] == 0 and "0.11 ± 0.01" not in found["scoreboard"].read_text()
     assert call("scoreboard")[0] == 0
-    row = "| Table 2 | [13](notebooks/13.ipynb) | [1](figures/paper/13-a.png) [2](figures/paper/13-b.png) |"
-    assert f"{row} `toy` (12, 0 min), `far` (none yet) |" in readme.read_text()
-    assert "| gpvi/table2 | sigma_error | svgd | printed | 0.125 ± 0.03 | 0.11 ± 0.01 | 3 |" in readme.read_text()
+    row = "| Table 2 | [13](../notebooks/13.ipynb) | [a](../figures/paper/13-a.png), [b](../figures/paper/13-b.png) |"
+    assert f"{row} `toy` (12, 0 min), `far` (none yet) |" in found["map"].read_text()
+    assert "|  | sigma error | SVGD | printed | 0.125 ± 0.03 | 0.11 ± 0.01 | 3 |" in found["scoreboard"].read_text()
 
 
 def test_data_downloads_what_is_asked_for(call, monkeypatch, tmp_path):

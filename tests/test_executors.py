@@ -1,6 +1,7 @@
 """The same sweep on a Dask cluster and through submitit; a worker that dies loses nothing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -145,3 +146,28 @@ def test_a_missing_library_is_named(name, package, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, package, None)
     with pytest.raises(GPVIError, match=rf"{package} is not installed.*\[cluster\]"), executors.connect(name, "x"):
         pass
+
+
+def test_a_scheduler_that_wants_certificates_is_named():
+    with pytest.raises(GPVIError, match=r"tls://127.0.0.1:9 needs certificates, set as docs/clusters.md says"):
+        executors.connect("dask", "tls://127.0.0.1:9").__enter__()
+
+
+def run_python(*arguments, **variables):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_page_on_clusters_names_settings_and_options_that_dask_has():
+    page = (Path(__file__).parents[1] / "docs" / "clusters.md").read_text()
+    everywhere = set(re.search(r'TLS="(.*)"', page)[1].split()[::2])
+    for name in ("scheduler", "worker"):
+        known = set(re.findall(r"--[\w-]+", run_python("-m", f"distributed.cli.dask_{name}", "--help")))
+        options = set(re.findall(r"--[\w-]+", re.search(rf"^dask {name} .*$", page, re.MULTILINE)[0])) | everywhere
+        assert len(options) >= 7 and not options - known
+    exported = dict(re.findall(r"export (DASK_\w+)=\$PWD/(\S+)", page))
+    client = "import distributed; print(distributed.Security().get_tls_config_for_role('client'))"
+    found = run_python("-c", client, **exported)
+    assert all(
+        f"'{key}': '{value}'" in found for key, value in zip(("ca_file", "cert", "key"), exported.values(), strict=True)
+    )

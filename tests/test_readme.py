@@ -1,102 +1,72 @@
-"""What README.md says of records is what they say, and its code runs."""
+"""README is one screen, its first part is a cover, and its code and that of the pages runs."""
 
-import math
 import re
-from types import SimpleNamespace
+import tomllib
 
-import pandas
 import pytest
 import torch
 
 from gpvi_lib import load_sampler
-from gpvi_lib.errors import GPVIError
-from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.paths import repository
-from gpvi_lib.report import readme
 
 TEXT = (repository() / "README.md").read_text()
+OWN_MODEL = (repository() / "docs" / "your-own-model.md").read_text()
 
 
-def test_the_generated_parts_are_fresh():
-    assert readme.updated(TEXT) == TEXT, "run: python -m gpvi_lib scoreboard"
+def test_readme_stays_short():
+    assert len(TEXT.splitlines()) <= 150 and len(TEXT.split()) < 1_500
 
 
-def test_the_map_leads_to_every_notebook_and_names_every_record_once():
-    add = "add it to MAP in gpvi_lib/report/readme.py, then run: python -m gpvi_lib scoreboard"
-    pages = {path.stem for path in repository().glob("notebooks/*.ipynb")} - {"00-overview"}
-    mapped = {page.removeprefix("notebooks/") for _, page, _ in readme.MAP if page.startswith("notebooks/")}
-    assert not pages - mapped, f"{', '.join(pages - mapped)}: {add}"
-    assert not mapped - pages, f"MAP names notebooks that are not there: {', '.join(mapped - pages)}"
-    named = [name for *_, names in readme.MAP for name in names]
-    recorded = {path.parent.name for path in (repository() / "results" / "paper").glob("*/*.json")}
-    assert len(named) == len(set(named)) and set(named) <= EXPERIMENTS.keys()
-    assert not recorded - set(named), f"{', '.join(recorded - set(named))}: {add}"
+def test_the_first_screen_has_four_doors():
+    cover = TEXT.partition("<!-- The cover of the web book ends here")[0]
+    assert cover != TEXT
+    doors = re.findall(r"^\| \*\*([\w ]+)\*\*", cover, re.MULTILINE)
+    assert doors == ["read", "reproduce", "use it", "contribute"]
+    assert "(CHANGELOG.md)" in cover and "(CONTRIBUTING.md)" in cover
+    assert cover.index("**contribute**") < cover.index("## What we found")
 
 
-def test_marks_that_are_missing_are_named():
-    with pytest.raises(GPVIError, match="no <!-- map -->"):
-        readme.updated("# gpvi\n")
+def test_every_page_of_the_book_is_named():
+    pages = {path.name for path in (repository() / "docs").glob("*.md")}
+    assert not [name for name in pages if f"(docs/{name})" not in TEXT]
 
 
-def test_only_what_is_between_the_marks_changes():
-    text = "before\n<!-- map -->\nof yesterday\n<!-- /map -->\n<!-- scores -->\n<!-- /scores -->\nafter"
-    text = text.replace("<!-- scores -->\n", "<!-- scores -->\n\n")
-    new = readme.updated(text)
-    assert new.startswith("before\n<!-- map -->\n| In the paper |") and new.endswith("<!-- /scores -->\nafter")
-    assert "of yesterday" not in new and readme.updated(new) == new
+def test_the_last_release_of_the_changelog_is_the_version():
+    read = {name: (repository() / name).read_text() for name in ("CHANGELOG.md", "pyproject.toml", "CITATION.cff")}
+    version = tomllib.loads(read["pyproject.toml"])["project"]["version"]
+    releases = re.findall(r"^## (\d+\.\d+\.\d+) - \d{4}-\d\d-\d\d$", read["CHANGELOG.md"], re.MULTILINE)
+    assert releases[0] == version and f"\nversion: {version}\n" in read["CITATION.cff"]
+    assert read["CHANGELOG.md"].index("## Unreleased") < read["CHANGELOG.md"].index(f"## {version}")
 
 
-ROW = {"item": "gpvi/table5/2d", "metric": "sigma_error", "method": "gpvi", "setting": "printed"}
-ROW |= {"paper_mean": 0.14, "paper_sd": 0.08, "ours_mean": 0.0365, "ours_sd": 0.0853}
-ROW |= {
-    "ours_median": 0.0091,
-    "ours_min": 0.0034,
-    "ours_max": 0.279,
-    "ratio": 0.26,
-    "ratio_low": 0.0401,
-    "ratio_high": 1.69,
-    "n_seeds": 10,
-}
-ROW |= {"steps": 10_000, "printed_steps": 50_000}
-
-
-def test_a_row_shows_the_length_the_median_the_range_and_both_verdicts():
-    both = readme._line(SimpleNamespace(**ROW, verdict="inconclusive", verdict_median="lower error"))
-    assert both == (
-        "| gpvi/table5/2d | sigma_error | gpvi | printed | 0.14 ± 0.08 | 0.0365 ± 0.085 | 10 | 10,000 / 50,000 "
-        "| 0.0091 [0.0034, 0.279] | 0.26 [0.04, 1.7] | inconclusive (median: lower error) |"
-    )
-    alone = ROW | {"ours_sd": math.nan, "n_seeds": 1, "printed_steps": pandas.NA}
-    one = readme._line(SimpleNamespace(**alone, verdict="agrees", verdict_median="agrees"))
-    assert one.endswith("| 0.14 ± 0.08 | 0.0365 | 1 | 10,000 |  | 0.26 [0.04, 1.7] | agrees |")
-    chainless = readme._line(SimpleNamespace(**alone | {"steps": pandas.NA}, verdict="a", verdict_median="a"))
-    assert chainless.endswith("| 1 |  |  | 0.26 [0.04, 1.7] | a |")
-
-
-def test_rows_with_two_verdicts_are_counted():
-    text = readme.scores()
-    table = [line for line in text.splitlines() if line.startswith("| ") and "(median: " in line]
-    assert f"In {len(table)} rows our median has another" in text and table
-
-
-def run_snippet(heading, monkeypatch, folder):
-    """The names that the Python code below a heading defines, run in `folder` with 20 steps of training."""
-    code = re.search(rf"## {heading}\n.*?```python\n(.*?)```", TEXT, re.DOTALL)[1]
-    short = code.replace("steps=2_000", "steps=20")
-    assert short != code
+def run_snippet(text, heading, monkeypatch, folder, *changes):
+    """The names that the Python code below a heading defines, run in `folder` with few steps."""
+    code = re.search(rf"## {heading}\n.*?```python\n(.*?)```", text, re.DOTALL)[1]
+    for old, new in changes:
+        assert code.count(old) == 1
+        code = code.replace(old, new)
     monkeypatch.chdir(folder)
     names = {}
-    exec(short, names)
+    exec(code, names)
     return names
 
 
+FEW = ("steps=2_000", "steps=20")
+
+
 def test_the_snippet_for_a_density_runs(monkeypatch, tmp_path):
-    names = run_snippet("Use it on your own density", monkeypatch, tmp_path)
+    names = run_snippet(TEXT, "Use it", monkeypatch, tmp_path, FEW)
     assert names["samples"].shape == (1_000, 20) and names["samples"].isfinite().all()
 
 
+def test_the_snippet_for_hmc_runs(monkeypatch, tmp_path):
+    shorter = ("num_steps=1_500, burn_in=500", "num_steps=60, burn_in=40")
+    names = run_snippet(OWN_MODEL, "HMC first, for a small problem", monkeypatch, tmp_path, shorter)
+    assert names["draws"].shape == (20, 16, 20) and names["draws"].isfinite().all()
+
+
 def test_the_snippet_for_a_model_runs_and_its_file_brings_the_sampler_back(monkeypatch, tmp_path):
-    names = run_snippet("Use it on your own model", monkeypatch, tmp_path)
+    names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
     predictive, low, high = names["predictive"], names["low"], names["high"]
     assert low.shape == (len(names["x_test"]),) and (low < predictive.mean).all() and (predictive.mean < high).all()
     held = predictive.cdf(high) - predictive.cdf(low)
@@ -105,3 +75,9 @@ def test_the_snippet_for_a_model_runs_and_its_file_brings_the_sampler_back(monke
     again = load_sampler(tmp_path / "posterior.safetensors")
     drawn = [sampler.sample(3, torch.Generator().manual_seed(1)) for sampler in (again, names["sampler"])]
     assert torch.equal(*drawn)
+
+
+@pytest.mark.parametrize("text", [TEXT, OWN_MODEL], ids=["README", "your-own-model"])
+def test_code_is_not_cut_off_in_the_book(text):
+    lines = [line for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    assert lines and max(map(len, lines)) <= 96  # columns of a window of 1,400

@@ -28,6 +28,8 @@ def dask(scheduler: str | None, minutes: int) -> Iterator[Any]:
         client = distributed.Client(scheduler, timeout="10s")
     except (OSError, ValueError) as error:
         raise GPVIError(f"no Dask scheduler answers at {scheduler}: {error}") from None
+    except TypeError as error:  # what Dask raises for a tls:// address without certificates
+        raise GPVIError(f"{scheduler} needs certificates, set as docs/clusters.md says: {error}") from None
     with client:
         yield client.get_executor(pure=False, retries=0)
 

@@ -1,1 +1,1 @@
-"""What shows results: figures, tables, the scoreboard, the notebooks, README."""
+"""What shows results: figures, tables, the scoreboard, the notebooks, pages of docs/."""

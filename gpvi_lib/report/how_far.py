@@ -226,7 +226,7 @@ we have: their length beside the printed one, the number of seeds with a record,
 takes, λ, and what else is not as printed. The line above a table says what the paper prints there; for all of them it
 prints λ = {NOISE_SCALE:g} (section 3.2) and means of {RUNS} runs (appendix E). A dash stands for what is not printed or
 does not apply, "none" for a generator without λ. A row of less than half the printed length gets no verdict on the
-[scoreboard](../README.md); our best settings have lengths of their own. `python -m gpvi_lib scoreboard` writes this
+[scoreboard](scoreboard.md); our best settings have lengths of their own. `python -m gpvi_lib scoreboard` writes this
 page from the records."""
 
 

@@ -115,9 +115,11 @@ def test_our_settings_are_the_best_of_their_candidates_but_for_one_that_is_level
 # the figures
 
 
-def test_the_shown_seed_of_our_settings_is_the_flows_worst_and_once_the_exact_densitys_best():
-    assert all(metric("flow_best", name, "kl").argmax() == 0 for name in POTENTIALS[2:])
-    assert metric("gpvi_exact_density", "sin_split", "kl").argmin() == 0
+def test_by_medians_the_exact_density_leads_or_ties_on_all_but_the_fork():
+    shown = {row: [round(float(np.median(metric(row, name, "kl"))), 2) for name in POTENTIALS] for row in BEST}
+    assert shown["gpvi_exact_density"] == [0.02, 0.01, 0.02, 0.18]
+    assert shown["flow_best"] == [0.03, 0.01, 0.06, 0.09]
+    assert shown["gpvi_best"] == [0.71, 0.22, 0.3, 0.4]
 
 
 # has it converged?

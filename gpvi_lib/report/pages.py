@@ -1,4 +1,4 @@
-"""The parts of README.md that are built from records: where everything is, and how our numbers compare."""
+"""The parts of pages in docs/ that are built from records: where everything is, and how our numbers compare."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gpvi_lib.experiments import get_experiment
 from gpvi_lib.lab import records
 from gpvi_lib.paths import write_atomically
 from gpvi_lib.report import scoreboard
+from gpvi_lib.report.plotting import METHOD_LABELS
 from gpvi_lib.report.tables import plus_minus
 
 if TYPE_CHECKING:
@@ -157,17 +158,19 @@ def where() -> str:
     """The map as Markdown: part of the paper, notebook, figures, and the records with the time they took."""
     lines = ["| In the paper | Here | Figures | Records (runs, time) |", "|---|---|---|---|"]
     for part, page, names in MAP:
-        path = f"{page}.ipynb" if page.startswith("notebooks/") else f"{page}.md"
+        path = f"../{page}.ipynb" if page.startswith("notebooks/") else f"{Path(page).name}.md"
         found = ", ".join(_took(name, records.frame(get_experiment(name), "paper", missing="skip")) for name in names)
-        lines.append(f"| {part} | [{Path(page).stem}]({path}) | {_figures(Path(page).stem)} | {found} |")
+        stem = Path(page).stem
+        lines.append(f"| {part} | [{stem.replace('-', ' ')}]({path}) | {_figures(stem)} | {found} |")
     return "\n".join(lines)
 
 
 def _figures(page: str) -> str:
-    """Links to the figures of a notebook, in the order of their names; a page that is no notebook has none."""
+    """Links to the figures of a notebook by their names, in order; a page that is no notebook has none."""
     number = page.split("-")[0]
     found = sorted((paths.repository() / "figures" / "paper").glob(f"{number}-*.png")) if number[:2].isdigit() else []
-    return " ".join(f"[{i}](figures/paper/{path.name})" for i, path in enumerate(found, 1))
+    names = [path.stem.removeprefix(f"{number}-").replace("-", " ") for path in found]
+    return ", ".join(f"[{name}](../figures/paper/{path.name})" for name, path in zip(names, found, strict=True))
 
 
 def _took(name: str, frame: pandas.DataFrame) -> str:
@@ -177,24 +180,32 @@ def _took(name: str, frame: pandas.DataFrame) -> str:
     return f"`{name}` ({len(frame)}, " + (f"{hours:.1f} h)" if hours >= 0.1 else f"{60 * hours:.0f} min)")
 
 
+PAPERS = {"gpvi": "GPVI", "livi": "LIVI", "fpovi": "Function-space POVI", "wild-vi": "Wild VI"}
+HEADS = ("", "Number", "Method", "Setting", "Published", "Ours", "Seeds", "Steps, ours / printed", "Median [range]")
+
+
 def scores() -> str:
-    """All published numbers that we have one for, as Markdown, after lines that count the verdicts."""
+    """All published numbers that we have one for, as Markdown: how many of each verdict, then a table for each item."""
     board = scoreboard.build("paper")
     ran = board[board["paper_mean"].notna() & (board["n_seeds"] > 0)]
     two_words = (ran["verdict"] != ran["verdict_median"]).sum()
     lines = [
         f"The GPVI paper's numbers at its printed settings, each once: {_counted(scoreboard.headline(board))}.",
-        f"All comparisons with the four papers, our best settings too: {_counted(Counter(ran['verdict']))}.",
-        f"These words are about our mean over seeds. In {two_words} rows our median has another: the table gives both.",
         "",
-        "<details><summary>All of them</summary>",
-        "",
-        "| Item | Metric | Method | Setting | Paper | Ours | Seeds | Steps, ours / printed | Median [range] "
-        "| Error, ours / paper | Verdict |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        f"* All comparisons with the four papers, our best settings too: {_counted(Counter(ran['verdict']))}.",
+        f"* In {two_words} rows the verdict on our median is another than the one on our mean: the table gives both.",
     ]
-    lines += [_line(row) for row in ran.itertuples()]
-    return "\n".join([*lines, "", "</details>"])
+    heads = (*HEADS, "Error, ours / published", "Verdict")
+    for title, rows in ran.groupby(ran["item"].map(_title), sort=False):
+        lines += ["", f"### {title}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        lines += [_line(row) for row in rows.itertuples()]
+    return "\n".join(lines)
+
+
+def _title(item: str) -> str:
+    """``gpvi/table1/2d`` as "GPVI, Table 1"."""
+    paper, part, *_ = item.split("/")
+    return f"{PAPERS[paper]}, {part.replace('table', 'Table ').replace('section', 'section ')}"
 
 
 def _line(row: Any) -> str:
@@ -203,32 +214,41 @@ def _line(row: Any) -> str:
     ratio = f"{row.ratio:.2g} [{row.ratio_low:.2g}, {row.ratio_high:.2g}]"
     paper = plus_minus(row.paper_mean, row.paper_sd, sd_form=".2g")
     ours = plus_minus(row.ours_mean, row.ours_sd, sd_form=".2g")
+    method = METHOD_LABELS.get(row.method, row.method.replace("_", " "))
+    what = (_part(row.item), row.metric.replace("_", " "), method, row.setting)
     numbers = (paper, ours, str(row.n_seeds), scoreboard.length(row.steps, row.printed_steps), spread, ratio)
     judged = scoreboard.words(row.verdict, row.verdict_median)
-    return "| " + " | ".join((row.item, row.metric, row.method, row.setting, *numbers, judged)) + " |"
+    return "| " + " | ".join((*what, *numbers, judged)) + " |"
+
+
+def _part(item: str) -> str:
+    """What of a table an item is, such as "2d" or "boston"; "" for a whole one."""
+    return " ".join(item.split("/")[2:]).replace("_", " ")
 
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {word}" for word, number in counts.items() if number)
 
 
-PARTS = {"map": where, "scores": scores}
+PAGES = {"map": where, "scoreboard": scores}
+"""Pages of docs/ and what builds the part of each."""
 
 
-def updated(text: str) -> str:
-    """``text`` with what is between ``<!-- NAME -->`` and ``<!-- /NAME -->`` built anew.
+def updated(name: str, text: str) -> str:
+    """``text`` with what is between ``<!-- generated -->`` and ``<!-- /generated -->`` built anew.
+
+    Args:
+        name: a page of ``PAGES``.
 
     Raises:
-        GPVIError: if a part's marks are not there.
+        GPVIError: if the marks are not there.
     """
-    for name, build in PARTS.items():
-        between = re.search(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- /{name} -->)", text, re.DOTALL)
-        if between is None:
-            raise GPVIError(f"README.md has no <!-- {name} --> ... <!-- /{name} -->")
-        text = text[: between.start()] + build() + text[between.end() :]
-    return text
+    between = re.search(r"(?<=<!-- generated -->\n).*?(?=\n<!-- /generated -->)", text, re.DOTALL)
+    if between is None:
+        raise GPVIError(f"docs/{name}.md has no <!-- generated --> ... <!-- /generated -->")
+    return text[: between.start()] + PAGES[name]() + text[between.end() :]
 
 
 def update(path: Path) -> None:
-    """Build the generated parts of README.md anew."""
-    write_atomically(path, updated(path.read_text()).encode())
+    """Build the generated part of a page of ``PAGES`` anew."""
+    write_atomically(path, updated(path.stem, path.read_text()).encode())
