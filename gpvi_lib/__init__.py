@@ -13,6 +13,7 @@ from gpvi_lib.function_points import KDE, Jitter, Uniform
 from gpvi_lib.function_priors import ArcCosine, Centred, GaussianProcess, MomentMatched, SquaredExponential
 from gpvi_lib.function_space import Evaluated, FunctionPosterior, FunctionSpaceParVI, InverseGamma
 from gpvi_lib.hmc import HMCResult, hmc, leapfrog
+from gpvi_lib.inference_data import to_inference_data
 from gpvi_lib.inverse import (
     BiCGSTABInverse,
     BlockInverse,
@@ -67,6 +68,8 @@ from gpvi_lib.targets import (
     Target,
     score,
 )
+from gpvi_lib.trust import check
+from gpvi_lib.trust_report import CheckReport, Finding
 from gpvi_lib.wild import GaussNewtonParVI, OverProblems, PathELBO, RegressedParVI, SemiImplicitELBO
 
 __version__ = "0.1.0"
@@ -90,6 +93,7 @@ __all__ = [
     "BlockInverse",
     "CategoricalLikelihood",
     "Centred",
+    "CheckReport",
     "ClassificationPosterior",
     "DataMissing",
     "DenseInverse",
@@ -97,6 +101,7 @@ __all__ = [
     "EnergyPotential",
     "EntropyBracket",
     "Evaluated",
+    "Finding",
     "FitResult",
     "FlatFirst",
     "FlatMLP",
@@ -161,6 +166,7 @@ __all__ = [
     "UnknownName",
     "bicgstab",
     "binned_divergence",
+    "check",
     "cifar_cnn",
     "curvature",
     "elbo_bracket",
@@ -186,5 +192,6 @@ __all__ = [
     "sliced_wasserstein",
     "smallest_singular_value",
     "surrogate",
+    "to_inference_data",
     "wasserstein_1d",
 ]
