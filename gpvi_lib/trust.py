@@ -313,7 +313,7 @@ def check(
     if no_signs is None:
         findings += _worst([[fold_finding(_signs(one))] for one in drawn])
     findings += [ksd_finding(x.double(), s.double(), rng), spread_finding(x.double(), s.double())]
-    missing = {"k_hat, weights, elbo": no_density, "folds": no_signs}
+    missing = dict.fromkeys(("k_hat", "weights", "elbo"), no_density) | {"folds": no_signs}
     if len(parts) > 1:
         found = [_quantities(one, quantities or _default_quantities(target)) for one in drawn]
         n = min(len(one) for one in found)

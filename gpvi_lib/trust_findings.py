@@ -6,6 +6,7 @@ import math
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -22,6 +23,8 @@ K_HAT = 0.7
 """Trust up to it, or ``1 - 1 / log10(S)`` for S draws: Vehtari et al. 2024, Pareto smoothed importance sampling."""
 K_HAT_NO_MEAN = 1.0
 """Don't above it: the weights have no finite mean (the same paper)."""
+EVEN = 0.99
+"""Trust k̂ whatever it is from this effective share on: it is of a tail that carries next to no weight (ours)."""
 TOTAL_VARIATION = 0.25
 """Trust while a bound on the total variation of q and p is below it; don't from 1 on, where it says nothing (ours)."""
 SIGNIFICANCE = 0.01
@@ -84,7 +87,8 @@ def pareto_smoothed(log_weights: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n
     log_w = log_weights.detach().double().cpu()
     if float(log_w.max() - log_w.min()) < FLAT:
         return torch.full_like(log_w, 1 / len(log_w)), 0.0, float(log_w.mean())
-    smoothed, k_hat = import_arviz().psislw(log_w.numpy().copy())
+    with np.errstate(over="ignore"):  # the quantiles of a tail of weights that are almost all in one draw
+        smoothed, k_hat = import_arviz().psislw(log_w.numpy().copy())
     smoothed = torch.as_tensor(smoothed)
     least = int(log_w.argmin())  # never in the tail, so that smoothing left it as it was
     return smoothed.exp(), float(k_hat), float(log_w[least] - smoothed[least]) - math.log(len(log_w))
@@ -96,6 +100,7 @@ def pareto_smoothed(log_weights: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n
 MEANINGS = {
     "k_hat": {
         "trust": "The weights p/q have a light enough tail: estimates that are reweighted by them converge.",
+        "even": "The weights p/q are all but equal: their tail is heavy in shape and carries nothing.",
         "look": "The weights p/q have a heavy tail: the sampler is too narrow somewhere, so do not read its tails.",
         "don't": "The weights p/q have no finite mean: next to the draws lies mass that the sampler all but misses.",
     },
@@ -162,19 +167,24 @@ def weight_findings(log_weights: Float[Tensor, " n"]) -> list[Finding]:
     weights, k_hat, log_mean = pareto_smoothed(log_w)
     elbo = float(log_w.mean())
     return [
-        _k_hat_finding(k_hat, len(log_w)),
+        _k_hat_finding(k_hat, weights),
         _effective_finding(weights),
         _elbo_finding(elbo, float(log_w.std()) / len(log_w) ** 0.5, max(0.0, log_mean - elbo)),
     ]
 
 
-def _k_hat_finding(k_hat: float, number: int) -> Finding:
-    limit = min(1 - 1 / math.log10(number), K_HAT)
+def _k_hat_finding(k_hat: float, weights: Float[Tensor, " n"]) -> Finding:
+    """The shape of the tail says nothing of its size: weights between 0.99 and 1.01 can have any k̂."""
+    number = len(weights)
+    limit, even = min(1 - 1 / math.log10(number), K_HAT), 1 / float(weights.square().sum()) >= EVEN * number
     rule = (
         f"trust up to min(1 - 1/log10 S, {K_HAT}) = {limit:.2f} for S = {number:,} draws, don't from "
-        f"{K_HAT_NO_MEAN:g} on (Vehtari et al. 2024)"
+        f"{K_HAT_NO_MEAN:g} on (Vehtari et al. 2024); trust too while the draws by weight are {EVEN:.0%} of S (ours)"
     )
-    return _finding("k_hat", k_hat, f"{k_hat:.2f}", _graded(k_hat, limit, K_HAT_NO_MEAN), rule)
+    verdict = "trust" if even else _graded(k_hat, limit, K_HAT_NO_MEAN)
+    heavy = even and k_hat > limit
+    shown = f"{k_hat:.2f}" + (", of a tail without weight" if heavy else "")
+    return _finding("k_hat", k_hat, shown, verdict, rule, meaning="even" if heavy else None)
 
 
 def _effective_finding(weights: Float[Tensor, " n"]) -> Finding:

@@ -108,7 +108,7 @@ class CheckReport:
             lines += _wrapped(finding.meaning, 9)
         if self.missing:
             lines += ["", "Not checked:"]
-            lines += [line for key, reason in self.missing.items() for line in _wrapped(f"{key}: {reason}", 2)]
+            lines += [line for told in self._not_checked() for line in _wrapped(told, 2)]
         return "\n".join([*lines, "", *_wrapped(f"Overall: the worst of these. {self.blind}", 0)])
 
     def _repr_html_(self) -> str:
@@ -119,13 +119,18 @@ class CheckReport:
             f'<td style="text-align:left">{html.escape(finding.meaning)}</td></tr>'
             for finding in self.findings
         )
-        missing = "".join(f"<li>{html.escape(f'{key}: {reason}')}</li>" for key, reason in self.missing.items())
+        missing = "".join(f"<li>{html.escape(told)}</li>" for told in self._not_checked())
         missing = f"<p>Not checked:</p><ul>{missing}</ul>" if missing else ""
         head = "<tr><th>verdict</th><th>check</th><th>value</th><th>what it means</th></tr>"
         return (
             f"<p>{_mark(self.verdict)}: {html.escape(self.subject)}</p><table>{head}{rows}</table>{missing}"
             f"<p>Overall: the worst of these. {html.escape(self.blind)}</p>"
         )
+
+    def _not_checked(self) -> list[str]:
+        """What is missing, those with the same reason together."""
+        reasons = dict.fromkeys(self.missing.values())
+        return [f"{', '.join(key for key in self.missing if self.missing[key] == why)}: {why}" for why in reasons]
 
     def rules(self) -> str:
         """From where to where the verdicts go, one line a finding, with the source."""
