@@ -230,7 +230,7 @@ def config(method: str, profile: str) -> dict:
 
 
 def seeds(profile: str) -> tuple[int, ...]:
-    """Starts; the draws that are checked are the same."""
+    """Starts, and the draws that are checked."""
     return (0, 1, 2) if profile == "paper" else (0,)
 
 
@@ -287,14 +287,15 @@ def _run_trained(config: dict, context: RunContext) -> Outcome:
     starts = [config["repeats"] * context.seed + i for i in range(config["repeats"])]
     alone = replace(context, checkpoint=None)  # seconds each, and several share a cell
     samplers = [_sampler(config, target, start, alone) for start in starts]
-    report = check(samplers, target, _rng(config), num_samples=config["draws"], progress=False)
+    report = check(samplers, target, _rng(config, context), num_samples=config["draws"], progress=False)
     exact = draw(target, config["draws"], torch.Generator().manual_seed(config["check_seed"] + 1))
     draws = torch.cat([fixed_draws(sampler, config["draws"] // len(samplers)) for sampler in samplers])
     return Outcome(findings(report) | {"error": largest_marginal_error(draws, exact)})
 
 
-def _rng(config: dict) -> torch.Generator:
-    return torch.Generator().manual_seed(config["check_seed"])
+def _rng(config: dict, context: RunContext) -> torch.Generator:
+    """Of the draws that are checked and of the bootstrap: other draws for another seed."""
+    return torch.Generator().manual_seed(config["check_seed"] + context.seed)
 
 
 def _run_repeated(config: dict, context: RunContext) -> Outcome:
@@ -303,7 +304,7 @@ def _run_repeated(config: dict, context: RunContext) -> Outcome:
     make, error_of = PROBLEMS[config["experiment"]]
     target = make(row, context)
     sampler = _sampler(row, target, context.seed, context)
-    report = check(sampler, target, _rng(config), num_samples=config["draws"], progress=False)
+    report = check(sampler, target, _rng(config, context), num_samples=config["draws"], progress=False)
     return Outcome(findings(report) | {"error": error_of(config, sampler, context)})
 
 
@@ -346,7 +347,7 @@ def _run_recorded(config: dict, context: RunContext) -> Outcome:
     experiment = EXPERIMENTS_BY_NAME[config["experiment"]]
     record = load_or_run(experiment.cell(config["method"], context.seed, config["profile"]))
     target = nuts_reference.posterior(config["row"]["posterior"], context.seed)
-    return Outcome(findings(check(list(record.arrays()["trace"].double()), target, _rng(config), progress=False)))
+    return Outcome(findings(check(list(record.arrays()["trace"].double()), target, _rng(config, context), progress=False)))
 
 
 RUNS: dict[str, Callable[[dict, RunContext], Outcome]] = {
