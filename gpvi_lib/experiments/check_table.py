@@ -347,7 +347,8 @@ def _run_recorded(config: dict, context: RunContext) -> Outcome:
     experiment = EXPERIMENTS_BY_NAME[config["experiment"]]
     record = load_or_run(experiment.cell(config["method"], context.seed, config["profile"]))
     target = nuts_reference.posterior(config["row"]["posterior"], context.seed)
-    return Outcome(findings(check(list(record.arrays()["trace"].double()), target, _rng(config, context), progress=False)))
+    chains = list(record.arrays()["trace"].double())
+    return Outcome(findings(check(chains, target, _rng(config, context), progress=False)))
 
 
 RUNS: dict[str, Callable[[dict, RunContext], Outcome]] = {
