@@ -13,6 +13,7 @@ from gpvi_lib.function_points import KDE, Jitter, Uniform
 from gpvi_lib.function_priors import ArcCosine, Centred, GaussianProcess, MomentMatched, SquaredExponential
 from gpvi_lib.function_space import Evaluated, FunctionPosterior, FunctionSpaceParVI, InverseGamma
 from gpvi_lib.hmc import HMCResult, hmc, leapfrog
+from gpvi_lib.inference_data import to_inference_data
 from gpvi_lib.inverse import (
     BiCGSTABInverse,
     BlockInverse,
@@ -70,6 +71,8 @@ from gpvi_lib.targets import (
     ordered,
     score,
 )
+from gpvi_lib.trust import check
+from gpvi_lib.trust_report import CheckReport, Finding
 from gpvi_lib.wild import GaussNewtonParVI, OverProblems, PathELBO, RegressedParVI, SemiImplicitELBO
 
 __version__ = "0.1.0"
@@ -93,6 +96,7 @@ __all__ = [
     "BlockInverse",
     "CategoricalLikelihood",
     "Centred",
+    "CheckReport",
     "ClassificationPosterior",
     "Constrained",
     "DataMissing",
@@ -101,6 +105,7 @@ __all__ = [
     "EnergyPotential",
     "EntropyBracket",
     "Evaluated",
+    "Finding",
     "FitResult",
     "FlatFirst",
     "FlatMLP",
@@ -166,6 +171,7 @@ __all__ = [
     "UnknownName",
     "bicgstab",
     "binned_divergence",
+    "check",
     "cifar_cnn",
     "curvature",
     "elbo_bracket",
@@ -192,5 +198,6 @@ __all__ = [
     "sliced_wasserstein",
     "smallest_singular_value",
     "surrogate",
+    "to_inference_data",
     "wasserstein_1d",
 ]

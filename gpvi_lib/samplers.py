@@ -355,6 +355,28 @@ class Generator(Sampler):
         return x, normal_log_prob(z, self.input_stdev) - linearization.slogdet()[1]
 
 
+@torch.no_grad()
+def with_density(
+    sampler: Sampler, num_samples: int, rng: torch.Generator
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"], Float[Tensor, " n"] | None]:
+    """Draws, their log-density and the signs of ``det J``, which only a :class:`Generator` has.
+
+    The density of a generator, ``log N(z; 0, σ^2 I) - log|det J(z)|`` (eq. 1), is exact where ``f`` is injective.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> x, log_q, sign = with_density(Generator(3, 2, (8,), rng=rng), 5, rng)
+        >>> x.shape, log_q.shape, sign.shape
+        (torch.Size([5, 3]), torch.Size([5]), torch.Size([5]))
+    """
+    if not isinstance(sampler, Generator):
+        return *sampler.rsample_with_log_prob(num_samples, rng), None
+    z = sampler.noise(num_samples, rng)
+    x, linearization = sampler.forward_and_linearize(z)
+    sign, logabsdet = linearization.slogdet()
+    return x, normal_log_prob(z, sampler.input_stdev) - logabsdet, sign
+
+
 def log_noise_scale(noise_scale: float | Tensor, dim: int, dtype: torch.dtype, device) -> Tensor:
     """log λ, a number or ``(d,)``.
 

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib.experiments import evaluation
-from gpvi_lib.samplers import Generator, MeanField, Particles
+from gpvi_lib.samplers import Generator, MeanField, Particles, with_density
 from gpvi_lib.targets import Gaussian
 
 F64 = torch.float64
@@ -16,7 +16,7 @@ F64 = torch.float64
 @pytest.mark.parametrize("stdev", [1.0, 3.0])
 def test_the_density_of_a_linear_generator_is_that_of_its_gaussian(stdev, rng):
     sampler = Generator(3, noise_scale=1.0, input_stdev=stdev, rng=rng, dtype=F64)
-    x, log_q, sign = evaluation.density(sampler, 50, rng)
+    x, log_q, sign = with_density(sampler, 50, rng)
     jacobian = sampler.linearize(x[:1]).dense()[0].detach()
     exact = torch.distributions.MultivariateNormal(sampler.output.bias.detach(), stdev**2 * jacobian @ jacobian.mT)
     assert_close(log_q, exact.log_prob(x), rtol=1e-9, atol=1e-9)

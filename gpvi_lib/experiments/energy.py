@@ -13,13 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
-from gpvi_lib.experiments.evaluation import density, differing, exact_repulsion, generator_of, history, repulsions
+from gpvi_lib.experiments.evaluation import differing, exact_repulsion, generator_of, history, repulsions
 from gpvi_lib.experiments.printed import ENERGY_STEPS
 from gpvi_lib.kernels import RBF, median_bandwidth, squared_distances
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
 from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein
 from gpvi_lib.objectives import Objective
-from gpvi_lib.samplers import Generator, Sampler
+from gpvi_lib.samplers import Generator, Sampler, with_density
 from gpvi_lib.targets import EnergyPotential, PlaneGrid, score
 
 FIGURES = {"twin_moons": "figure4", "sinusoid": "figure5", "sin_bisect": "figure6", "sin_split": "figure7"}
@@ -246,7 +246,7 @@ class Judge:
     @torch.no_grad()
     def claimed(self, sampler: Sampler, num_samples: int, seed: int) -> dict[str, float]:
         """KL divergence by the sampler's own density, exact where it is injective, and the signs of its Jacobian."""
-        x, log_q, sign = density(sampler, num_samples, generator_of(sampler, seed))
+        x, log_q, sign = with_density(sampler, num_samples, generator_of(sampler, seed))
         log_p = self.target.log_prob(x) - self.grid.log_normaliser
         found = {"kl_claimed": float((log_q - log_p).mean())}
         if sign is not None:

@@ -15,7 +15,7 @@ from gpvi_lib.inverse import BlockInverse, HelperInverse, kernel_gradients
 from gpvi_lib.kernels import RBF
 from gpvi_lib.metrics import wasserstein_1d
 from gpvi_lib.objectives import Objective
-from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, normal_log_prob
+from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, with_density
 from gpvi_lib.targets import Target
 
 EVALUATION_SEED = 54_321
@@ -80,22 +80,6 @@ def history(rows: Sequence[dict[str, float]], names: Iterable[str] | None = None
 # ---------------------------------------------------------------- densities
 
 
-@torch.no_grad()
-def density(
-    sampler: Sampler, num_samples: int, rng: torch.Generator
-) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"], Float[Tensor, " n"] | None]:
-    """Draws, their log-density ``log N(z; 0, σ^2 I) - log|det J(z)|`` (eq. 1) and the signs of ``det J``.
-
-    The density of a generator is exact where ``f`` is injective. A sampler without a Jacobian has no signs.
-    """
-    if not isinstance(sampler, Generator):
-        return *sampler.rsample_with_log_prob(num_samples, rng), None
-    z = sampler.noise(num_samples, rng)
-    x, linearization = sampler.forward_and_linearize(z)
-    sign, logabsdet = linearization.slogdet()
-    return x, normal_log_prob(z, sampler.input_stdev) - logabsdet, sign
-
-
 def has_density(sampler: Sampler) -> bool:
     """Whether it is mean field, or a generator with λ."""
     return isinstance(sampler, MeanField) or (isinstance(sampler, Generator) and sampler.log_noise_scale is not None)
@@ -110,7 +94,7 @@ def density_scores(sampler: Sampler, target: Target, num_samples: int, seed: int
     """
     if not has_density(sampler):
         return {}
-    x, log_q, sign = density(sampler, num_samples, generator_of(sampler, seed))
+    x, log_q, sign = with_density(sampler, num_samples, generator_of(sampler, seed))
     elbo = target.log_prob(x) - log_q
     found = {"elbo": float(elbo.mean()), "elbo_se": float(elbo.std() / num_samples**0.5)}
     return found if sign is None else found | {"negative_share": float((sign < 0).double().mean())}

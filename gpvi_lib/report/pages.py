@@ -113,7 +113,11 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-cifar10-clean-published",
         ),
     ),
-    ("beyond the paper: regression on UCI sets", "notebooks/17-your-own-model", ("uci-regression", "smooth-uci")),
+    (
+        "beyond the paper: regression on UCI sets",
+        "notebooks/17-your-own-model",
+        ("uci-regression", "smooth-uci", "check-table"),
+    ),
     (
         "Wild VI (Liu and Feng 2016): equations 14 to 18, Figure 2",
         "notebooks/18-wild-variational-inference",

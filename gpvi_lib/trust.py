@@ -1,0 +1,357 @@
+r"""Whether to trust samples of a target that has no reference: :func:`check`.
+
+Everything here compares draws of q with a density p known up to a constant. Three kinds of evidence, each blind to
+something the others see:
+
+* *importance weights* ``w = p(x) / q(x)``, where q has a density: their tail (Pareto k̂ of PSIS), their effective
+  number, and their mean, which estimates the evidence that the ELBO falls short of;
+* *Stein's identity* ``E_p[s·f + ∇·f] = 0``, ``s = ∇log p``, which needs draws and the score alone: over the functions f
+  of a kernel (KSD), and for ``f(x) = x - mean``, the spread;
+* *repeats*: R-hat between samplers trained from other starts, or chains.
+
+None of them sees a part of p that no draw comes near, except repeats, and these only if another repeat is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from gpvi_lib.checks import check_count, check_instance, check_rng
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.hmc import HMCResult
+from gpvi_lib.networks import FlatModule
+from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
+from gpvi_lib.targets.base import Target, check_finite, log_prob, score
+from gpvi_lib.trust_findings import (
+    fold_finding,
+    ksd_finding,
+    of_chains,
+    r_hat_finding,
+    spread_finding,
+    weight_findings,
+)
+from gpvi_lib.trust_report import VERDICTS, CheckReport, Finding
+
+Quantities = Callable[[Float[Tensor, "n d"]], Float[Tensor, "n q"]]
+
+LEAST = 20
+"""Draws below which nothing here can be estimated."""
+SCORED = 1_000
+"""Draws whose score is taken and whose pairs are compared, at most."""
+AT_ONCE = 200
+"""Points in one call of the target."""
+COORDINATES = 1_000
+"""Of which R-hat and autocorrelations are computed, at most."""
+INPUTS = 50
+"""Data at which the outputs of networks are compared, at most."""
+SMALL_HEAD = 512
+"""Noise coordinates k up to which the (k, k) determinant of J is computed."""
+
+
+# ---------------------------------------------------------------- drawing
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Draws of one sampler or chain, with what is known of each.
+
+    Attributes:
+        x: draws.
+        log_p: of the target.
+        log_q: of the sampler, or ``None``.
+        sign: of det J, or ``None``.
+    """
+
+    x: Float[Tensor, "n d"]
+    log_p: Float[Tensor, " n"]
+    log_q: Float[Tensor, " n"] | None = None
+    sign: Float[Tensor, " n"] | None = None
+
+
+def _as_parts(sampler: object) -> list[Sampler | Tensor]:
+    """The samplers or chains to check, one or several.
+
+    Raises:
+        GPVIError: if it is something else, or of both kinds.
+    """
+    check_instance("sampler", sampler)
+    if isinstance(sampler, HMCResult):
+        return list(sampler.samples.unbind(1))
+    parts: list[Any] = list(sampler) if isinstance(sampler, list | tuple) else [sampler]
+    kinds = {Sampler if isinstance(part, Sampler) else Tensor if isinstance(part, Tensor) else None for part in parts}
+    if len(kinds) != 1 or None in kinds:
+        names = ", ".join(sorted({type(part).__name__ for part in parts})) or "an empty list"
+        raise GPVIError(
+            "check takes a sampler, draws (n, d), the result of hmc, or a list of samplers or of draws, one for each "
+            f"chain; got {names}"
+        )
+    return [_checked(part) if isinstance(part, Tensor) else part for part in parts]
+
+
+def _checked(x: Tensor) -> Tensor:
+    if x.ndim != 2 or not x.is_floating_point():
+        raise GPVIError(
+            f"draws must be real numbers (n, d), got {x.dtype} {tuple(x.shape)}: give several chains as a list, "
+            "list(x) where the chains are the first axis and list(x.unbind(1)) where they are the second"
+        )
+    if len(x) < LEAST:
+        raise GPVIError(f"nothing can be said of {len(x)} draws: give at least {LEAST}")
+    return x.detach()
+
+
+def _no_density(sampler: Sampler | Tensor, rng: torch.Generator) -> str | None:
+    """Why there is no log-density, in words; ``None`` if there is one."""
+    if isinstance(sampler, Tensor):
+        return "draws alone have no density; give the sampler instead if it has one"
+    try:
+        sampler.rsample_with_log_prob(1, torch.Generator(rng.device).manual_seed(0))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _no_signs(sampler: Sampler | Tensor, no_density: str | None) -> str | None:
+    """Why there are no signs of det J, in words."""
+    if not isinstance(sampler, Generator) or no_density is not None:
+        return "only a Generator with a λ, or with k = d, has a Jacobian that could change its sign"
+    if sampler.noise_dim > SMALL_HEAD:
+        return f"k = {sampler.noise_dim} is more than {SMALL_HEAD}: determinants so large are too costly"
+    return None
+
+
+def _draws(
+    part: Sampler | Tensor, number: int, density: bool, rng: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
+    """Draws, log q and signs of det J, in parts of ``AT_ONCE`` points."""
+    if _independent(part):
+        assert isinstance(part, Sampler), "tensors are chains"
+        for start in range(0, number, AT_ONCE):
+            count = min(AT_ONCE, number - start)
+            yield with_density(part, count, rng) if density else (part.sample(count, rng), None, None)
+    else:
+        x = part if isinstance(part, Tensor) else _checked(part.sample(None, rng))
+        for rows in _evenly(x, number).split(AT_ONCE):
+            yield rows, None, None
+
+
+@torch.no_grad()
+def _drawn(part: Sampler | Tensor, target: Target, number: int, density: bool, rng: torch.Generator, bar) -> _Drawn:
+    """All that is known of one sampler or chain."""
+    found: list[tuple[Tensor | None, ...]] = []
+    for x, log_q, sign in _draws(part, number, density, rng):
+        if not bool(torch.isfinite(x).all()):
+            raise GPVIError("some draws are not finite: the sampler has diverged, train it with a lower learning rate")
+        found.append((x, _log_p(target, x), log_q, sign))
+        bar.update()
+    columns = (None if column[0] is None else torch.cat(column) for column in zip(*found, strict=True))
+    return _Drawn(*columns)  # type: ignore[arg-type]  # the first two are never None
+
+
+def _log_p(target: Target, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    """``log p``, finite.
+
+    Raises:
+        GPVIError: if it is not.
+    """
+    try:
+        value = log_prob(target, x)
+    except RuntimeError:
+        check_finite(target, x[:1])  # it knows why: another precision
+        raise
+    bad = int((~torch.isfinite(value)).sum())
+    if bad:
+        raise GPVIError(
+            f"log_prob of {type(target).__name__} is not finite at {bad} of {len(x)} draws: they lie where the target "
+            "has no density; transform the parameters to all of R^d"
+        )
+    return value
+
+
+def _evenly(x: Tensor, most: int) -> Tensor:
+    """At most so many rows, evenly spaced."""
+    if len(x) <= most:
+        return x
+    return x[torch.linspace(0, len(x) - 1, most, device=x.device).round().long()]
+
+
+# ---------------------------------------------------------------- what repeats must agree on
+
+
+def _default_quantities(target: Target) -> Quantities:
+    """Outputs of networks at some of the data, whose hidden units may be permuted; else the coordinates."""
+    network, inputs = getattr(target, "network", None), getattr(target, "inputs", None)
+    if isinstance(network, FlatModule) and isinstance(inputs, Tensor):
+        return lambda x: network(x, _evenly(inputs, INPUTS)).flatten(1)
+    return _some
+
+
+def _some(x: Float[Tensor, "n d"]) -> Float[Tensor, "n q"]:
+    """At most ``COORDINATES`` of the columns, evenly spaced."""
+    return _evenly(x.mT, COORDINATES).mT
+
+
+@torch.no_grad()
+def _quantities(drawn: _Drawn, quantities: Quantities) -> Float[Tensor, "n q"]:
+    """The quantities and log p.
+
+    Raises:
+        GPVIError: if they are not one row a draw.
+    """
+    parts = [quantities(rows) for rows in drawn.x.split(AT_ONCE)]
+    for part, rows in zip(parts, drawn.x.split(AT_ONCE), strict=True):
+        if not isinstance(part, Tensor) or part.ndim != 2 or len(part) != len(rows):
+            what = tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__
+            raise GPVIError(f"quantities must map draws (n, d) to (n, q), got {what} for {tuple(rows.shape)}")
+    return torch.cat([torch.cat(parts).double(), drawn.log_p[:, None].double()], dim=-1)
+
+
+def _thinned(drawn: _Drawn, most: int) -> Float[Tensor, "m d"]:
+    """Draws of a chain that are about independent: each ``n / ESS``-th, for the slowest coordinate or log p."""
+    values = torch.cat([_some(drawn.x), drawn.log_p[:, None]], dim=-1)
+    effective = of_chains("ess", values[None]).nan_to_num(float(len(values)))
+    step = max(1, int(len(values) / float(effective.min())))
+    return _evenly(drawn.x[::step], most)
+
+
+def _scores(target: Target, x: Float[Tensor, "n d"], bar) -> Float[Tensor, "n d"]:
+    found = []
+    for rows in x.split(AT_ONCE):
+        found.append(score(target, rows))
+        bar.update()
+    s = torch.cat(found)
+    if not bool(torch.isfinite(s).all()):
+        raise GPVIError(f"the gradient of log_prob of {type(target).__name__} is not finite at some draws")
+    return s
+
+
+# ---------------------------------------------------------------- all of it
+
+
+def check(
+    sampler: Sampler | Tensor | HMCResult | Sequence[Sampler] | Sequence[Tensor],
+    target: Target,
+    rng: torch.Generator,
+    *,
+    num_samples: int = 2_000,
+    quantities: Quantities | None = None,
+    progress: bool = True,
+) -> CheckReport:
+    r"""Say whether samples can be trusted, on a target without a reference.
+
+    ============  =======================================================  ===================================
+    finding       value                                                    where
+    ============  =======================================================  ===================================
+    ``k_hat``     Pareto k̂ of the importance weights ``p(x) / q(x)``       samplers with a density
+    ``weights``   their effective number ``1 / Σ w_i^2``                   the same
+    ``elbo``      ``E[log p - log q]`` beside the evidence ``log E[p/q]``  the same
+    ``folds``     share of draws with ``det J < 0``                        generators with k up to 512
+    ``ksd``       squared kernel Stein discrepancy in its null band        everywhere
+    ``spread``    ``-E[∇log p(x)·(x - x̄)] / d``, 1 for exact draws         everywhere
+    ``r_hat``     rank-normalised split R-hat                              several samplers or chains
+    ============  =======================================================  ===================================
+
+    Each has a verdict, *trust*, *look* or *don't*; the overall verdict is the worst. The thresholds are constants of
+    ``gpvi_lib.trust_findings``, and ``report.rules()`` prints them with their sources.
+
+    Read *look* as a question. In hundreds of dimensions q and p share few typical draws even where every prediction
+    agrees, so that the checks of the weights rarely say *trust* of the posterior of a network. And none of the checks
+    sees a mode that no draw is near: train several samplers from other starts, and give them all.
+
+    Args:
+        sampler: a sampler, draws ``(n, d)``, an :class:`HMCResult`; or a list of samplers that were trained
+            independently, or of chains. Of several samplers the worst counts in what needs a density; ``ksd`` and
+            ``spread`` are of all draws together. Draws are taken to be one chain in its order, and thinned to about
+            independent ones for ``ksd`` and ``spread``.
+        target: with ``log_prob``; all of its data are used.
+        rng: of draws and of the bootstrap, on the sampler's device; advanced in place.
+        num_samples: draws of each sampler, at least 100; of longer chains as many are used.
+        quantities: ``(n, d) -> (n, q)``, what repeats have to agree on, besides log p. By default the outputs of a
+            network at up to 50 of its data, because weights may be permuted; for other targets the coordinates.
+        progress: whether to show a bar where it takes more than three seconds.
+
+    Returns:
+        A report that prints, shows as HTML in a notebook, and plots.
+
+    Raises:
+        GPVIError: for draws of another shape, not finite or fewer than 20; a target that is not finite there;
+            quantities of another shape; or if ArviZ is not installed (the extra ``paper``).
+
+    Example:
+        >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
+        >>> report = check(MeanField(torch.zeros(2), scale=1.0), target, rng)
+        >>> report.verdict, report["k_hat"].value < 0.5
+        ('trust', True)
+        >>> report = check([MeanField(torch.full((2,), mean), scale=1.0) for mean in (-1.0, 1.0)], target, rng)
+        >>> report.verdict, report["r_hat"].verdict
+        ("don't", "don't")
+    """
+    check_rng(rng)
+    check_count("num_samples", num_samples, least=100)
+    if not (hasattr(target, "dim") and callable(getattr(target, "log_prob", None))):
+        raise GPVIError(f"the target must have dim and log_prob(x), got {type(target).__name__}: see gpvi_lib.Target")
+    parts = _as_parts(sampler)
+    no_density = _no_density(parts[0], rng)
+    no_signs = _no_signs(parts[0], no_density)
+    calls = len(parts) * math.ceil(num_samples / AT_ONCE) + math.ceil(SCORED / AT_ONCE)
+    with tqdm(total=calls, desc="check", disable=not progress, leave=False, delay=3) as bar:
+        drawn = [_drawn(part, target, num_samples, no_density is None, rng, bar) for part in parts]
+        share = max(1, SCORED // len(parts))
+        thin = not _independent(parts[0])
+        x = torch.cat([_thinned(one, share) if thin else one.x[:share] for one in drawn])
+        s = _scores(target, x, bar)
+    findings: list[Finding] = []
+    if no_density is None:
+        findings += _worst([weight_findings(_log_weights(one)) for one in drawn])
+    if no_signs is None:
+        findings += _worst([[fold_finding(_signs(one))] for one in drawn])
+    findings += [ksd_finding(x.double(), s.double(), rng), spread_finding(x.double(), s.double())]
+    missing = dict.fromkeys(("k_hat", "weights", "elbo"), no_density) | {"folds": no_signs}
+    if len(parts) > 1:
+        found = [_quantities(one, quantities or _default_quantities(target)) for one in drawn]
+        n = min(len(one) for one in found)
+        findings.append(r_hat_finding(torch.stack([one[:n] for one in found])))
+    else:
+        missing["r_hat"] = "one sampler or chain cannot disagree with itself: give a list of several"
+    return CheckReport(
+        _subject(parts, target, drawn), tuple(findings), {k: why for k, why in missing.items() if why}, _blind(parts)
+    )
+
+
+def _log_weights(drawn: _Drawn) -> Float[Tensor, " n"]:
+    assert drawn.log_q is not None, "asked where there is a density"
+    return drawn.log_p - drawn.log_q
+
+
+def _signs(drawn: _Drawn) -> Float[Tensor, " n"]:
+    assert drawn.sign is not None, "asked where there are signs"
+    return drawn.sign
+
+
+def _independent(part: Sampler | Tensor) -> bool:
+    return isinstance(part, Sampler) and not isinstance(part, Particles)
+
+
+def _worst(of_each: list[list[Finding]]) -> list[Finding]:
+    """Of each finding the one with the worst verdict among the samplers, the first of them."""
+    return [max(column, key=lambda finding: VERDICTS.index(finding.verdict)) for column in zip(*of_each, strict=True)]
+
+
+def _subject(parts: list[Sampler | Tensor], target: Target, drawn: list[_Drawn]) -> str:
+    what = type(parts[0]).__name__ if isinstance(parts[0], Sampler) else "draws"
+    several = f"{len(parts)} × " if len(parts) > 1 else ""
+    each = " each" if len(parts) > 1 else ""
+    return f"{several}{what} on {type(target).__name__}, d = {target.dim}, {len(drawn[0].x):,} draws{each}"
+
+
+def _blind(parts: list[Sampler | Tensor]) -> str:
+    if len(parts) > 1:
+        return "No check sees a part of the target that none of the repeats found."
+    return "No check here sees a mode that no draw is near: give several samplers trained from other starts, or chains."

@@ -1,0 +1,375 @@
+"""`check` trusts draws of the target itself, at a counted rate, and flags what is wrong with others."""
+
+import math
+
+import arviz
+import pytest
+import torch
+
+from gpvi_lib import (
+    Banana,
+    Gaussian,
+    GaussianMixture,
+    Generator,
+    MeanField,
+    NormalLikelihood,
+    Particles,
+    Posterior,
+    check,
+    hmc,
+    mlp,
+    score,
+    trust_findings,
+)
+from gpvi_lib.errors import GPVIError, UnknownName
+from gpvi_lib.metrics import stein_kernel
+from gpvi_lib.samplers import Sampler
+from gpvi_lib.trust_findings import (
+    WORTH,
+    fold_finding,
+    ksd_finding,
+    pareto_smoothed,
+    r_hat_finding,
+    spread_finding,
+    weight_findings,
+    wild_bootstrap,
+)
+
+NORMAL = Gaussian(torch.zeros(3), torch.eye(3))
+F64 = torch.float64
+
+
+class Shifted(Sampler):
+    """N(m, s^2 I) with its density: m and s as they are wanted."""
+
+    def __init__(self, mean=0.0, sd=1.0, dim=3):
+        super().__init__()
+        self.dim, self.mean, self.sd = dim, torch.nn.Parameter(torch.full((dim,), mean)), sd
+
+    def rsample(self, num_samples, rng):
+        return self.rsample_with_log_prob(num_samples, rng)[0]
+
+    def rsample_with_log_prob(self, num_samples, rng):
+        x = self.mean + self.sd * torch.randn(num_samples, self.dim, generator=rng)
+        return x, torch.distributions.Normal(self.mean, self.sd).log_prob(x).sum(-1)
+
+
+def draws(number, rng, shift=0.0, scale=1.0):
+    return shift + scale * torch.randn(number, 3, generator=rng, dtype=F64)
+
+
+# ---------------------------------------------------------------- what is right is trusted
+
+
+def test_a_sampler_that_is_the_target_is_trusted_by_every_check(rng):
+    report = check(Shifted(), NORMAL, rng)
+    assert report.verdict == "trust"
+    assert [finding.key for finding in report.findings] == ["k_hat", "weights", "elbo", "ksd", "spread"]
+    assert report["weights"].value == pytest.approx(2_000, rel=1e-3)
+    assert report["elbo"].value == pytest.approx(0, abs=1e-4)  # the Gaussian is normalised
+
+
+@pytest.mark.parametrize("target", [Gaussian(torch.zeros(3, dtype=F64), torch.eye(3, dtype=F64)), Banana()])
+def test_exact_draws_raise_few_false_alarms(target, rng):
+    """Two tests at 1 %: of 60 reports of exact draws 1.2 are looks on average, more than 6 of them once in 1,800."""
+    alarms = 0
+    for _ in range(60):
+        x = draws(200, rng) if target.dim == 3 else target.sample(200, rng, F64)
+        report = check(x, target, rng)
+        assert report.verdict != "don't"
+        alarms += report.verdict != "trust"
+    assert alarms <= 6
+
+
+def test_the_wild_bootstrap_is_as_wide_as_the_statistic_of_exact_draws(rng):
+    """Over 100 sets of draws the p-values are uniform: their mean 1/2 within 4 of its errors, √(1/12) / 10."""
+    p_values = []
+    for _ in range(100):
+        x = draws(100, rng)
+        u = stein_kernel(x, -x)
+        p_values.append(float((wild_bootstrap(u, rng, 200) >= u.mean()).double().mean()))
+    assert abs(sum(p_values) / 100 - 0.5) < 4 * (1 / 12) ** 0.5 / 10
+
+
+def test_hmc_is_trusted_as_chains(rng):
+    settings = {"step_size": 0.9, "num_leapfrog": 2, "num_steps": 450, "burn_in": 50, "progress": False}
+    target = Gaussian(torch.zeros(3, dtype=F64), torch.eye(3, dtype=F64))
+    result = hmc(target.log_prob, draws(4, rng), **settings, rng=rng)
+    report = check(result, target, rng)
+    assert report.verdict == "trust" and report["r_hat"].value <= 1.01
+    assert report.subject.startswith("4 × draws")
+    same = check(list(result.samples.unbind(1)), target, torch.Generator().manual_seed(0))
+    assert same["r_hat"].value == report["r_hat"].value and same["spread"].value == report["spread"].value
+
+
+# ---------------------------------------------------------------- what is wrong is flagged
+
+
+def test_a_shifted_sampler_is_flagged_by_weights_and_kernel(rng):
+    report = check(Shifted(mean=2.0), NORMAL, rng)
+    assert report.verdict == "don't"
+    assert report["weights"].verdict == report["elbo"].verdict == report["ksd"].verdict == "don't"
+
+
+@pytest.mark.parametrize("sd, direction", [(0.5, -1), (2.0, 1)])
+def test_a_wrong_width_is_flagged_and_its_spread_is_the_ratio_of_variances(sd, direction, rng):
+    report = check(Shifted(sd=sd), NORMAL, rng)
+    assert report["spread"].verdict == report["ksd"].verdict == "don't"
+    assert report["spread"].value == pytest.approx(sd**2, rel=5 * (2 / 3_000) ** 0.5)  # 1,000 draws of 3 numbers
+    assert math.copysign(1, report["spread"].value - 1) == direction
+
+
+def test_a_single_collapsed_coordinate_is_a_look(rng):
+    x = draws(500, rng) * torch.tensor([1.0, 1.0, 0.2], dtype=F64)
+    found = spread_finding(x, -x)
+    assert found.verdict == "look" and "coordinate 2: 0.0" in found.shown
+    other = torch.randn(500, 30, generator=rng, dtype=F64)
+    other[:, 7] *= 0.2  # the mean over 30 coordinates hardly shows it
+    assert spread_finding(other, -other).verdict == "look"
+
+
+def test_collapsed_particles_in_many_dimensions_are_seen_by_the_spread(rng):
+    """100 points of a tenth of the width in 150 dimensions: what SVGD does on networks."""
+    x = 0.1 * torch.randn(100, 150, generator=rng, dtype=F64)
+    target = Gaussian(torch.zeros(150, dtype=F64), torch.eye(150, dtype=F64))
+    assert check(Particles(x), target, rng)["spread"].verdict == "don't"
+
+
+def test_points_that_are_too_even_are_a_look(rng):
+    """Quantiles of N(0, 1) are no draws: the statistic falls below its band."""
+    x = torch.special.ndtri((torch.arange(300, dtype=F64) + 0.5) / 300)[:, None]
+    found = ksd_finding(x, -x, rng)
+    assert found.verdict == "look" and "more even" in found.meaning
+    assert found.value < float(found.arrays["null"].min())
+
+
+MODES = GaussianMixture(torch.tensor([[-6.0, 0.0], [6.0, 0.0]]))
+
+
+def test_a_dropped_mode_is_seen_by_repeats_alone(rng):
+    left, right = (MeanField(torch.tensor([at, 0.0]), 1.0) for at in (-6.0, 6.0))
+    assert check(left, MODES, rng).verdict == "trust"  # a miss, which the report warns of
+    assert "no draw is near" in check(left, MODES, rng).blind
+    report = check([left, right], MODES, rng)
+    assert report["r_hat"].verdict == report.verdict == "don't"
+    assert check([left, left], MODES, rng)["r_hat"].verdict == "trust"
+
+
+def test_folds_are_flagged_by_the_rarer_sign(rng):
+    for share, verdict in ((0.0, "trust"), (1.0, "trust"), (0.005, "look"), (0.995, "look"), (0.4, "don't")):
+        sign = torch.ones(1_000)
+        sign[: round(1_000 * share)] = -1
+        found = fold_finding(sign)
+        assert found.verdict == verdict and found.value == pytest.approx(share)
+    generator = Generator(2, hidden=(16,), noise_scale=0.05, rng=rng)
+    report = check(generator, Gaussian(torch.zeros(2), torch.eye(2)), rng)
+    z = generator.noise(2_000, torch.Generator().manual_seed(5))
+    share = float((torch.linalg.det(generator.linearize(z).dense()) < 0).float().mean())
+    assert report["folds"].value == pytest.approx(share, abs=4 * (2 * 0.25 / 2_000) ** 0.5)
+
+
+def test_the_worst_of_several_samplers_counts(rng):
+    report = check([Shifted(), Shifted(sd=0.4)], NORMAL, rng)
+    alone = check(Shifted(sd=0.4), NORMAL, rng)
+    assert report["weights"].verdict == alone["weights"].verdict == "don't"
+    assert report["weights"].value < 1_000
+
+
+def test_a_chain_is_thinned_to_about_independent_draws(rng):
+    """An autoregression of N(0, I) with ρ = 0.95 has 2,000 · 0.05 / 1.95 = 51 effective draws; without thinning its
+    pairs agree too well, and three of four such chains are flagged.
+    """
+    target, alarms = Gaussian(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64)), 0
+    for _ in range(8):
+        x, chain = torch.randn(2, generator=rng, dtype=F64), []
+        for noise in torch.randn(2_000, 2, generator=rng, dtype=F64):
+            x = 0.95 * x + (1 - 0.95**2) ** 0.5 * noise
+            chain.append(x)
+        alarms += check(torch.stack(chain), target, rng).verdict == "don't"
+    assert alarms == 0
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+def test_pareto_smoothing_keeps_the_mean_of_lognormal_weights(rng):
+    """``E exp(σ ε) = exp(σ^2 / 2)``; the tail of a lognormal is lighter than any Pareto tail."""
+    weights, k_hat, log_mean = pareto_smoothed(100 + torch.randn(20_000, generator=rng, dtype=F64))
+    assert log_mean == pytest.approx(100.5, abs=5 * ((math.e - 1) / 20_000) ** 0.5)
+    assert float(weights.sum()) == pytest.approx(1) and k_hat < 0.5
+    assert k_hat == pytest.approx(float(arviz.psislw(torch.randn(20_000).numpy())[1]), abs=0.3)
+
+
+def test_weights_with_a_pareto_tail_have_its_shape():
+    """``U^{-k}`` has the shape k; with U evenly spaced its estimate has little error left, that of the tail's prior."""
+    for k, verdict in ((0.3, "trust"), (0.85, "look"), (1.3, "don't")):
+        log_w = -k * ((torch.arange(20_000, dtype=F64) + 0.5) / 20_000).log()
+        found = {finding.key: finding for finding in weight_findings(log_w)}
+        assert found["k_hat"].value == pytest.approx(k, abs=0.12) and found["k_hat"].verdict == verdict
+
+
+def test_a_heavy_tail_of_weights_that_are_all_but_equal_is_no_alarm():
+    log_w = (1 + 1e-3 * ((torch.arange(2_000, dtype=F64) + 0.5) / 2_000).pow(-0.9)).log()
+    k_hat, effective, _ = weight_findings(log_w)
+    assert k_hat.value > 0.7 and k_hat.verdict == "trust" and "without weight" in k_hat.shown
+    assert effective.value > 0.99 * 2_000
+
+
+def test_weights_of_a_shifted_gaussian_have_their_known_number_and_distance(rng):
+    """q = N(δ, 1) and p = N(0, 1): ESS / S = exp(-δ²), and the ELBO is δ²/2 below the evidence."""
+    x, delta = 0.5 + torch.randn(20_000, generator=rng, dtype=F64), 0.5
+    found = {f.key: f for f in weight_findings(-0.5 * x.square() + 0.5 * (x - delta).square())}
+    assert found["weights"].value / 20_000 == pytest.approx(math.exp(-(delta**2)), rel=0.05)
+    assert found["elbo"].value == pytest.approx(-(delta**2) / 2, abs=5 * delta / 20_000**0.5)
+    assert "0.12 below" in found["elbo"].shown or "0.13 below" in found["elbo"].shown
+
+
+def test_the_worth_of_biased_draws_is_where_bias_and_noise_are_equal(rng):
+    """``E V = bias + own / n``: with as many draws as they are worth the two are the same."""
+    x = draws(1_000, rng, scale=0.7)
+    found = ksd_finding(x, -x, rng)
+    worth = float(found.shown.split("worth ")[1].split(" ")[0])
+    u = float(found.value)
+    own = u / (1 / worth + 1 / 1_000) / worth * (1_000 / 999)  # by the definition of worth, to one part in a thousand
+    assert worth < 100 and own > 0 and found.verdict == ("don't" if worth < WORTH else "look")
+
+
+def test_r_hat_is_arviz_and_needs_enough_draws(rng):
+    chains = torch.randn(4, 300, 2, generator=rng, dtype=F64)
+    chains[0, :, 1] += 0.3
+    found = r_hat_finding(chains)
+    data = arviz.convert_to_dataset({"q": chains.numpy()})
+    assert found.value == pytest.approx(float(arviz.rhat(data)["q"].max())) and found.verdict == "look"
+    assert r_hat_finding(chains[:, :, :1]).verdict == "trust"
+    few = torch.randn(4, 60, 1, generator=rng, dtype=F64)
+    assert r_hat_finding(few).verdict == "look"  # 240 effective draws at most, of 400
+    still = torch.zeros(2, 50, 1)
+    assert r_hat_finding(torch.cat([still, still + 1])).verdict == "don't"  # each stands still, elsewhere
+
+
+def test_repeats_of_networks_must_agree_on_outputs_not_on_weights(rng):
+    """Two chains with hidden units in another order are the same functions."""
+    x = torch.linspace(-1, 1, 10)[:, None]
+    target = Posterior(mlp([1, 2, 1]), NormalLikelihood(0.5), x, x[:, 0])
+    w = 1.0 + 0.1 * torch.randn(400, target.dim, generator=rng) + torch.tensor([0.0, 3, 0, 0, 0, 0, 0])
+    swapped = w[:, [1, 0, 3, 2, 5, 4, 6]][torch.randperm(400, generator=rng)]
+    assert check([w, swapped], target, rng)["r_hat"].verdict == "trust"
+    assert check([w, swapped], target, rng, quantities=lambda w: w)["r_hat"].verdict == "don't"
+
+
+def test_the_same_seed_gives_the_same_report():
+    one, two = (check(Shifted(sd=0.9), NORMAL, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert str(one) == str(two)
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_the_report_prints_what_it_holds_within_its_width(rng):
+    report = check(Shifted(sd=0.5), NORMAL, rng)
+    text = str(report)
+    assert text.startswith("✗ DON'T: Shifted on Gaussian, d = 3, 2,000 draws\n")
+    assert max(map(len, text.splitlines())) <= 110
+    for finding in report.findings:
+        assert finding.shown in text and finding.title in text and finding.verdict in text
+        assert finding.meaning in " ".join(text.split())
+    assert "r_hat: one sampler" in text and "folds: only a Generator" in text
+    assert len(report.rules().splitlines()) == len(report.findings)
+
+
+def test_the_report_as_html_is_whole_and_escaped(rng):
+    from xml.etree import ElementTree
+
+    report = check(Shifted(sd=0.5), NORMAL, rng)
+    tree = ElementTree.fromstring(f"<div>{report._repr_html_().replace('&nbsp;', ' ')}</div>")
+    assert len(tree.findall(".//tr")) == 1 + len(report.findings)
+    assert {finding.shown for finding in report.findings} <= {cell.text for cell in tree.iter("td")}
+
+
+def test_the_plot_has_a_panel_for_what_can_be_drawn(rng):
+    report = check([Shifted(), Shifted(mean=1.0)], NORMAL, rng)
+    figure = report.plot()
+    titles = [ax.get_title() for ax in figure.axes]
+    assert [title.split(": ", 1)[1] for title in titles] == [
+        report[key].title for key in ("weights", "ksd", "spread", "r_hat")
+    ]
+    assert all(ax.lines or ax.containers for ax in figure.axes)
+
+
+def test_a_finding_that_is_not_there_says_why(rng):
+    report = check(draws(100, rng).float(), NORMAL, rng)
+    assert "ksd" in report and "k_hat" not in report
+    with pytest.raises(UnknownName, match="unknown finding 'ksdd'; did you mean 'ksd'"):
+        report["ksdd"]
+    with pytest.raises(UnknownName, match="one sampler or chain cannot disagree"):
+        report["r_hat"]
+    with pytest.raises(UnknownName, match="draws alone have no density"):
+        report["k_hat"]
+
+
+# ---------------------------------------------------------------- bad input
+
+
+class Half:
+    dim, num_data = 2, None
+
+    def log_prob(self, x, batch=None):
+        return torch.where(x[:, 0] > 0, -x.square().sum(-1), -torch.inf)
+
+
+class Double:
+    dim, num_data = 2, None
+
+    def log_prob(self, x, batch=None):
+        return -(x @ torch.eye(2, dtype=F64)).square().sum(-1)
+
+
+X = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+BAD = {
+    "three axes": (X[None], NORMAL, {}, "give several chains as a list"),
+    "whole numbers": (X.long(), NORMAL, {}, "draws must be real numbers"),
+    "few draws": (X[:10], NORMAL, {}, "nothing can be said of 10 draws: give at least 20"),
+    "few particles": (Particles(X[:5]), NORMAL, {}, "nothing can be said of 5 draws"),
+    "nothing": ([], NORMAL, {}, "got an empty list"),
+    "two kinds": ([X, Shifted()], NORMAL, {}, "a list of samplers or of draws"),
+    "numpy": (X.numpy(), NORMAL, {}, "got ndarray"),
+    "a class": (MeanField, NORMAL, {}, "got the class MeanField"),
+    "another dimension": (X[:, :2], NORMAL, {}, r"lives on R\^3"),
+    "not finite": (torch.where(X > 2, torch.nan, X), NORMAL, {}, "some draws are not finite"),
+    "outside": (X[:, :2], Half(), {}, "log_prob of Half is not finite at [0-9]+ of 50 draws"),
+    "precision": (X[:, :2], Double(), {}, "computes in torch.float64"),
+    "no target": (X, lambda x: x, {}, "the target must have dim and log_prob"),
+    "quantities": ([X, X], NORMAL, {"quantities": lambda x: x[:, 0]}, "must map draws"),
+    "num_samples": (Shifted(), NORMAL, {"num_samples": 10}, "num_samples must be a whole number >= 100"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case, rng):
+    sampler, target, settings, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        check(sampler, target, rng, **settings)
+
+
+def test_the_global_seed_is_neither_read_nor_wanted(rng):
+    with pytest.raises(GPVIError, match=r"rng must be a torch\.Generator"):
+        check(Shifted(), NORMAL, None)
+    state = torch.get_rng_state()
+    check(Shifted(), NORMAL, rng)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_without_arviz_the_remedy_is_named(rng, monkeypatch):
+    def missing():
+        raise GPVIError('arviz is not installed; get it with: pip install -e ".[paper]"')
+
+    monkeypatch.setattr(trust_findings, "import_arviz", missing)
+    with pytest.raises(GPVIError, match="arviz is not installed"):
+        check(Shifted(sd=0.9), NORMAL, rng)
+
+
+def test_stein_s_identity_holds_for_a_bent_density(rng):
+    """The spread is 1 for any density, not only for Gaussians."""
+    x = Banana().sample(20_000, rng, F64)
+    found = spread_finding(x, score(Banana(), x))
+    assert found.value == pytest.approx(1, abs=5 * float(found.arrays["errors"].max()))
