@@ -1,6 +1,7 @@
 """The committed notebooks: whole, executed, with their figures; and the same code runs at `smoke`."""
 
 import pytest
+import smoke_runs
 import toy_experiment
 from notebook_checks import figure_names, figure_problems, problems
 
@@ -31,7 +32,19 @@ def test_every_committed_figure_comes_from_a_notebook():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_at_smoke(path, monkeypatch, tmp_path):
     toy_experiment.redirect(monkeypatch, tmp_path)
+    assert smoke_runs.run(path) is None
+    _figures_are_whole(path, tmp_path)
+
+
+def test_a_notebook_runs_at_smoke_as_users_run_it(monkeypatch, tmp_path):
+    """The other tests of this file that run notebooks do so without a kernel."""
+    (path,) = notebooks.find(["00a"])
+    toy_experiment.redirect(monkeypatch, tmp_path)
     executed = notebooks.execute(path, parameters={"profile": "smoke"}, timeout=300)
     assert executed == tmp_path / "build" / "notebooks" / "smoke" / path.name
+    _figures_are_whole(path, tmp_path)
+
+
+def _figures_are_whole(path, folder):
     for name in figure_names(notebooks.read(path)):
-        assert list(figure_problems(tmp_path / "figures" / "smoke" / f"{name}.png")) == []
+        assert list(figure_problems(folder / "figures" / "smoke" / f"{name}.png")) == []
