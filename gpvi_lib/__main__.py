@@ -304,11 +304,13 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
 
 def _print_scores(table: pandas.DataFrame, verdicts: bool) -> None:
     from gpvi_lib.report.scoreboard import length
+    from gpvi_lib.report.tables import plus_minus
 
     ran = table[table["n_seeds"] > 0]
     rows = [("item", "metric", "method", "setting", "paper", "ours", "seeds", "steps / printed", "verdict")]
     for row in ran.itertuples():
-        paper, ours = _mean_sd(row.paper_mean, row.paper_sd), _mean_sd(row.ours_mean, row.ours_sd)
+        pairs = (row.paper_mean, row.paper_sd), (row.ours_mean, row.ours_sd)
+        paper, ours = (plus_minus(*pair, ".4g", sd_form=".2g") for pair in pairs)
         runs = str(row.n_seeds), length(row.steps, row.printed_steps)
         rows.append((row.item, row.metric, row.method, row.setting, paper, ours, *runs, row.verdict))
     _print_table(rows if verdicts else [row[:-1] for row in rows])
@@ -318,12 +320,6 @@ def _print_scores(table: pandas.DataFrame, verdicts: bool) -> None:
         print(
             "no verdicts: these runs are far shorter than the paper's; its numbers are beside them for the scale only"
         )
-
-
-def _mean_sd(mean: float, sd: float) -> str:
-    if mean != mean:
-        return "-"
-    return f"{mean:.4g}" + (f" ± {sd:.2g}" if sd == sd else "")
 
 
 @app.command()

@@ -101,7 +101,9 @@ def require_writable(path: Path, remedy: str) -> Path:
     try:
         if path.is_dir():
             raise CannotWrite(f"cannot write {shown(path)}: it is a folder")
-        write_temporary(path, b"").unlink()
+        probe = path.with_name(f"{path.name}.probe")
+        write_temporary(probe, b"")
+        sweep_temporary(path.parent, probe.name)  # with those of processes that were killed just here
     except CannotWrite as error:
         raise CannotWrite(f"{error}; {remedy}") from None
     except OSError as error:

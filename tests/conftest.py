@@ -4,12 +4,23 @@ import functools
 import http.server
 import threading
 
+import nbval.kernel
 import pytest
 import torch
+from jupyter_client.manager import KernelManager
 from slow_files import SLOW
 
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.lab import provenance
+from gpvi_lib.report.notebooks import SocketFiles
+
+
+class NbvalKernels(SocketFiles, KernelManager):
+    """nbval's kernels, without TCP ports that another process may take first."""
+
+
+def pytest_configure():
+    nbval.kernel.KernelManager = NbvalKernels
 
 
 def pytest_collection_modifyitems(items):

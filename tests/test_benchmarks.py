@@ -1,12 +1,13 @@
 """The benchmarks count, fit and compare correctly; how long anything takes is not tested."""
 
 import json
+import random
 
 import pytest
 import torch
 import typer
 
-from benchmarks import cases, convolutions, floor, inverses, peers, products, timing
+from benchmarks import attack, cases, convolutions, floor, inverses, peers, products, timing
 from benchmarks.__main__ import Rounds, _groups, _grown_sizes, _shown, _small_sizes, activations, main, report
 from gpvi_lib import paths
 from gpvi_lib.activations import ACTIVATIONS
@@ -138,3 +139,21 @@ def test_numbers_are_shown_in_three_digits():
         "2,531", "0.0123", "27.6", "–", "184", "SVGD",
     ]  # fmt: skip
     assert _shown([1.0, 2531.4]) == "1, 2,531"
+
+
+# the attack
+
+
+def test_killed_runs_and_damaged_files_lose_nothing():
+    counts = attack.kills(4, random.Random(0))
+    assert counts["killed"] == 4 and counts["came through"] >= 1
+    found = attack.damage(20, random.Random(0)) | {"kills": counts}
+    assert not any(counts[word] for counts in found.values() for word in counts if word.startswith("lost"))
+    assert all(counts["refused"] for name, counts in found.items() if name != "kills")
+
+
+def test_the_attack_sees_damage_that_nobody_refuses(monkeypatch):
+    monkeypatch.setattr(attack.checkpoints, "checksum", lambda content: repr(content))  # and so no seal is checked
+    monkeypatch.setattr("gpvi_lib.saving._checksum", lambda *_: "none")
+    silent = attack.damage(40, random.Random(0))
+    assert silent["saved sampler, flipped"]["lost: silent"] > 0

@@ -209,6 +209,15 @@ def test_the_kernel_on_the_head_changes_the_direction_alone(results, classes):
     assert ours["history_total_variation"][-1] != theirs["history_total_variation"][-1]
 
 
+@pytest.mark.parametrize("method", ["f_svgd_4", "f_gfsf_2", "f_svgd_closed_form_4"])
+def test_particles_of_functions_run_on_the_data_of_svgd(results, method):
+    found = get_experiment("classification-functions")
+    record = runner.run_or_load(found.cell(method, 0, "smoke"), progress=False)
+    assert record.config["objective"]["kind"] == "function_space"
+    svgd = get_experiment(f"classification-{method[-1]}").config("svgd", "smoke")
+    assert record.config["problem"] == svgd["problem"] and record.config["sampler"] == svgd["sampler"]
+
+
 @pytest.mark.parametrize("method", classification.FULL_LENGTH)
 def test_full_length_differs_from_the_cut_run_in_its_steps_alone(method):
     long = get_experiment("classification-full-length").config(method, "paper")

@@ -243,7 +243,7 @@ def test_scoreboard_prints_an_aligned_table_and_writes_it(call, tmp_path):
     (svgd,) = [line for line in lines if line.split()[:3] == ["gpvi/table2", "sigma_error", "svgd"]]
     assert svgd.index("0.125 ± 0.03") == lines[0].index("paper")
     assert svgd.index("0.11 ± 0.01") == lines[0].index("ours")
-    assert svgd.endswith("reproduced")
+    assert svgd.endswith("agrees")
     assert "not run" in lines[-2]
     assert lines[-1] == "written to results/scoreboard.csv"
     assert (tmp_path / "results" / "scoreboard.csv").exists()
@@ -252,7 +252,7 @@ def test_scoreboard_prints_an_aligned_table_and_writes_it(call, tmp_path):
 def test_short_runs_get_no_verdict(call):
     runner.sweep(TOY, "smoke", progress=False)
     out = call("scoreboard", "--profile", "smoke")[1]
-    assert "0.125 ± 0.03" in out and "reproduced" not in out
+    assert "0.125 ± 0.03" in out and "agrees" not in out
     assert out.splitlines()[-2].startswith("no verdicts: these runs are far shorter")
 
 

@@ -1,5 +1,6 @@
 """Executing, refreshing and checking notebooks, on tiny ones made here."""
 
+import json
 import os
 import sys
 from functools import partial
@@ -106,6 +107,11 @@ def test_the_kernel_is_this_python_in_the_notebooks_folder(books, monkeypatch, t
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
     path = make(books, "00-start", "import os, sys\nprint(sys.executable, os.getcwd())")
     assert printed(notebooks.execute(path)) == f"{sys.executable} {books.resolve()}\n"
+
+
+def test_a_kernel_needs_no_port_that_another_process_could_take(books):
+    here = make(books, "00-start", "import ipykernel.connect as c, json; print(open(c.get_connection_file()).read())")
+    assert json.loads(printed(notebooks.execute(here)))["transport"] == "ipc"
 
 
 def test_unknown_parameters_and_profiles_stop_before_anything_runs(books, tmp_path):

@@ -325,6 +325,9 @@ def test_every_method_runs_at_smoke_reproducibly_and_fits_into_a_record(results)
         assert ("elbo" in first.metrics) == (method in ("mf_vi", "gpvi", "gpvi_exact_jac", *DENSITIES))
 
 
+PAIR = (("-functions", "f_svgd"), ("", "svgd"))
+
+
 @pytest.mark.parametrize("method", ["gpvi_exact_density_lambda_0.03", "svgd_mean_squares"])
 def test_a_control_runs_and_can_be_recorded(method, results):
     cell = get_experiment("one-dimensional-regression-controls").cell(method, 0, "smoke")
@@ -332,6 +335,20 @@ def test_a_control_runs_and_can_be_recorded(method, results):
     assert record.config["reference"] == experiment.reference_config("nuts", "smoke")
     if "lambda" in method:
         assert_close(record.arrays()["noise_scale"], torch.full((151,), 0.03))
+
+
+@pytest.mark.parametrize("method", ["f_svgd", "f_gfsf_closed_form"])
+def test_particles_of_functions_run_and_can_be_recorded(method, results):
+    cell = get_experiment("one-dimensional-regression-functions").cell(method, 0, "smoke")
+    assert runner.run_or_load(cell, progress=False).arrays()["weights"].shape == (10, 151)
+
+
+def test_particles_of_functions_are_trained_on_what_svgd_is():
+    ours, svgd = (get_experiment(f"one-dimensional-regression{of}").config(m, "paper") for of, m in PAIR)
+    changed = {key for key in ours if ours[key] != svgd[key]}
+    assert changed == {"objective", "steps", "history_every"} and ours["objective"]["prior_points"] == 4
+    closed = get_experiment("one-dimensional-regression-functions").config("f_svgd_closed_form", "paper")
+    assert (closed["objective"]["points"]["low"], closed["objective"]["points"]["high"]) == (-7, 7)
 
 
 def test_the_other_loss_is_the_mean_squared_error(normal):

@@ -48,21 +48,29 @@ def test_only_what_is_between_the_marks_changes():
 
 ROW = {"item": "gpvi/table5/2d", "metric": "sigma_error", "method": "gpvi", "setting": "printed"}
 ROW |= {"paper_mean": 0.14, "paper_sd": 0.08, "ours_mean": 0.0365, "ours_sd": 0.0853}
-ROW |= {"ours_median": 0.0091, "ours_min": 0.0034, "ours_max": 0.279, "ratio": 0.26, "n_seeds": 10}
+ROW |= {
+    "ours_median": 0.0091,
+    "ours_min": 0.0034,
+    "ours_max": 0.279,
+    "ratio": 0.26,
+    "ratio_low": 0.0401,
+    "ratio_high": 1.69,
+    "n_seeds": 10,
+}
 ROW |= {"steps": 10_000, "printed_steps": 50_000}
 
 
 def test_a_row_shows_the_length_the_median_the_range_and_both_verdicts():
-    both = readme._line(SimpleNamespace(**ROW, verdict="reproduced", verdict_median="better"))
+    both = readme._line(SimpleNamespace(**ROW, verdict="inconclusive", verdict_median="lower error"))
     assert both == (
         "| gpvi/table5/2d | sigma_error | gpvi | printed | 0.14 ± 0.08 | 0.0365 ± 0.085 | 10 | 10,000 / 50,000 "
-        "| 0.0091 [0.0034, 0.279] | 0.26 | reproduced (median: better) |"
+        "| 0.0091 [0.0034, 0.279] | 0.26 [0.04, 1.7] | inconclusive (median: lower error) |"
     )
-    alone = ROW | {"ours_sd": math.nan, "n_seeds": 1, "ratio": math.nan, "printed_steps": pandas.NA}
-    one = readme._line(SimpleNamespace(**alone, verdict="reproduced", verdict_median="reproduced"))
-    assert one.endswith("| 0.14 ± 0.08 | 0.0365 | 1 | 10,000 |  |  | reproduced |")
+    alone = ROW | {"ours_sd": math.nan, "n_seeds": 1, "printed_steps": pandas.NA}
+    one = readme._line(SimpleNamespace(**alone, verdict="agrees", verdict_median="agrees"))
+    assert one.endswith("| 0.14 ± 0.08 | 0.0365 | 1 | 10,000 |  | 0.26 [0.04, 1.7] | agrees |")
     chainless = readme._line(SimpleNamespace(**alone | {"steps": pandas.NA}, verdict="a", verdict_median="a"))
-    assert chainless.endswith("| 1 |  |  |  | a |")
+    assert chainless.endswith("| 1 |  |  | 0.26 [0.04, 1.7] | a |")
 
 
 def test_rows_with_two_verdicts_are_counted():

@@ -283,6 +283,21 @@ def test_a_second_process_waits_for_a_cell_and_takes_its_record(by, monkeypatch,
     assert not lock.exists()
 
 
+def test_nothing_is_left_of_processes_that_were_killed_as_they_wrote():
+    """As they tried the folder, saved a checkpoint, or wrote the record."""
+    checkpoint, record = runner.checkpoint_path(CELL), records.record_path(CELL)
+    left = [
+        record.with_name(".any.probe.01234567.tmp"),
+        checkpoint.with_name(f".{checkpoint.name}.01234567.tmp"),
+        record.with_name(f".{record.name}.01234567.tmp"),
+    ]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    runner.run_or_load(CELL)
+    assert not [path for path in left if path.exists()]
+
+
 def test_the_lock_of_a_dead_process_holds_nobody_up():
     lock = runner.checkpoint_path(CELL).with_name("svgd-seed0.lock")
     code = f"""

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpvi_lib.experiments import classification_problem, classification_reference
+from gpvi_lib.experiments import classification_problem, classification_reference, function_models
 from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, gpvi, parvi, train, with_change
 from gpvi_lib.experiments.chains import run_hmc
 from gpvi_lib.experiments.classification_problem import EDGE, ClassificationData, grid, predictive_moments
@@ -113,6 +113,10 @@ FULL_LENGTH |= {"gpvi_exact_jac_4": (4, "gpvi_exact_jac", 375_000)}
 """Name -> number of classes, row, and number of steps."""
 ALL_LENGTH = {name: (of, row, ALL_STEPS) for name, (of, row, steps) in FULL_LENGTH.items() if steps == MORE_STEPS}
 """The same for the rows that stopped there."""
+FUNCTION_STEPS = {"smoke": 3, "quick": 200, "paper": 10_000}
+FUNCTION_DRAWS = {"smoke": 30, "quick": 100, "paper": 400}
+FUNCTIONS = tuple(f"{row}_{classes}" for classes in (4, 2) for row in function_models.ROWS)
+"""Figures 8 and 9 by particles in function space."""
 HEAD = {"objective": {"kernel_space": "head"}}
 """A kernel on ``z_{:k}`` alone."""
 # The candidates for our settings: each best row with one thing changed, on data that no figure shows.
@@ -186,6 +190,16 @@ def control_config(method: str, profile: str) -> dict:
     else:
         chosen |= {"start_scale": "fan_in"}
     return chosen
+
+
+def function_config(method: str, profile: str) -> dict:
+    """Everything but the seed: SVGD's configuration with an objective in function space."""
+    row, classes = method.rsplit("_", 1)
+    steps = FUNCTION_STEPS[profile]
+    spec = function_models.function_rows(-EDGE, EDGE, FUNCTION_DRAWS[profile])[row]
+    return (
+        config(int(classes), "svgd", profile) | spec | {"steps": steps, "history_every": steps // EVALUATIONS[profile]}
+    )
 
 
 def longer_config(cells: dict[str, tuple[int, str, int]], method: str, profile: str) -> dict:
@@ -436,6 +450,14 @@ EXPERIMENTS = (
         title="Controls for Figures 8 and 9: another start, or no prior",
         methods=tuple(CONTROLS),
         config=control_config,
+        seeds=seeds,
+        run=run,
+    ),
+    Experiment(
+        name="classification-functions",
+        title="Figures 8 and 9 by particles in function space",
+        methods=FUNCTIONS,
+        config=function_config,
         seeds=seeds,
         run=run,
     ),

@@ -1,4 +1,4 @@
-"""What the experiments in function space share: the scales of the paper's code."""
+"""What the experiments in function space share: the scales of the paper's code; its rows in other experiments."""
 
 from __future__ import annotations
 
@@ -20,6 +20,34 @@ SCALES: dict[str, LayerScale] = {
 """``fan_in`` is this library's prior, ``fan_out`` the prior of the paper's code, ``start`` where that code starts."""
 REPULSION_OFF = {"kind": "gfsf", "ridge": 1e9}
 """A direction without repulsion: what is left of it is below 1e-8 of the score."""
+
+
+ROWS = ("f_svgd", "f_svgd_closed_form", "f_gfsf", "f_gfsf_closed_form")
+
+
+def function_rows(low: float, high: float, draws: int) -> dict[str, dict]:
+    """Specifications of ``ROWS``, for problems of other papers, but for their particles.
+
+    ``f_svgd`` and ``f_gfsf`` are as printed: a prior matched to ``draws`` networks at four inputs of a step.
+    ``..._closed_form`` has the Gaussian process of infinite width at all inputs of a step, 20 of them uniform on the
+    box from ``low`` to ``high``, and a decaying rate.
+    """
+    printed = {
+        "points": {"kind": "jitter", "number": 20, "scale": 0.1},
+        "prior": {"kind": "moment_matched", "draws": draws, "floor": 1e-3},
+        "prior_points": 4,
+    }
+    closed = {
+        "points": {"kind": "uniform", "number": 20, "low": low, "high": high},
+        "prior": {"kind": "arc_cosine", "floor": 1e-3},
+        "prior_points": None,
+    }
+    found: dict[str, dict] = {}
+    for name in ("svgd", "gfsf"):
+        objective: dict = {"kind": "function_space", "direction": {"kind": name}}
+        found[f"f_{name}"] = {"objective": objective | printed}
+        found[f"f_{name}_closed_form"] = {"objective": objective | closed, "lr": 2e-3, "final_lr": 1e-4}
+    return found
 
 
 def layer_scales(network: FlatModule, rule: str, dtype: torch.dtype, other: float = 1.0) -> Float[Tensor, " d"]:

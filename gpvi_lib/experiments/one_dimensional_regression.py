@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpvi_lib.experiments import evaluation
+from gpvi_lib.experiments import evaluation, function_models
 from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, gpvi, parvi, train, with_change
 from gpvi_lib.experiments.chains import chain_diagnostics, diagnostics, run_hmc, run_nuts
 from gpvi_lib.experiments.evaluation import (
@@ -537,6 +537,19 @@ def control_config(method: str, profile: str) -> dict:
     return _shared(profile) | training | SCAN[method]
 
 
+# ---------------------------------------------------------------- particles of functions
+
+FUNCTION_STEPS = {"smoke": 10, "quick": 400, "paper": 12_000}
+FUNCTION_DRAWS = {"smoke": 30, "quick": 100, "paper": 400}
+
+
+def function_config(method: str, profile: str) -> dict:
+    """Everything but the seed: SVGD's configuration with an objective in function space."""
+    row = function_models.function_rows(float(GRID[0]), float(GRID[-1]), FUNCTION_DRAWS[profile])[method]
+    steps = FUNCTION_STEPS[profile]
+    return config("svgd", profile) | row | {"steps": steps, "history_every": steps // SIZES[profile]["evaluations"]}
+
+
 # ---------------------------------------------------------------- how our settings were chosen
 
 RATES = {
@@ -604,6 +617,14 @@ EXPERIMENTS = (
         title="Controls for Figure 1: fixed values of λ; the mean squared error as loss",
         methods=CONTROLS,
         config=control_config,
+        seeds=seeds,
+        run=run,
+    ),
+    Experiment(
+        name="one-dimensional-regression-functions",
+        title="Figure 1 by particles in function space",
+        methods=function_models.ROWS,
+        config=function_config,
         seeds=seeds,
         run=run,
     ),

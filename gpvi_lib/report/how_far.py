@@ -82,7 +82,7 @@ SECTIONS = (
     Section("Figure 6: sin bisect", ENERGY, (("gpvi/figure6", "kl", ""),), data=False),
     Section("Figure 7: sin split", ENERGY, (("gpvi/figure7", "kl", ""),), data=False),
 )
-UNSCORED = {"gpvi/figure3": (get_experiment("inverse-solvers"), inverse_solvers.LABELS)}
+UNSCORED = {"gpvi/figure3": ("inverse-solvers", inverse_solvers.LABELS)}
 """Figures without a number in the scoreboard: their experiment, and the names of its methods."""
 
 
@@ -143,7 +143,8 @@ def _trains(fillers: Iterable[Filler]) -> bool:
 
 def _unscored(item: str) -> Iterator[Row]:
     """Every method of a figure's experiment."""
-    experiment, labels = UNSCORED[item]
+    name, labels = UNSCORED[item]
+    experiment = get_experiment(name)
     seeds = records.frame(experiment, PROFILE, missing="skip")["method"].value_counts()
     for method in experiment.methods:
         yield Row(labels[method], experiment, method, int(seeds.get(method, 0)), PRINTED[item].length, 1, "")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import as_completed
 from pathlib import Path
+from shutil import rmtree
+from tempfile import gettempdir, mkdtemp
 from textwrap import shorten
 from typing import Any
 
 import nbformat
 import zmq
 from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from nbformat import NotebookNode
@@ -27,7 +31,25 @@ from gpvi_lib.paths import build_root, notebooks_root, shown, write_atomically
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
-class RunningInterpreter(AsyncKernelManager):
+class SocketFiles(ConnectionFileMixin):
+    """A kernel manager that talks through socket files where it can.
+
+    A TCP port that was free when it was chosen may be taken when the kernel, seconds later, binds it.
+    """
+
+    @default("transport")
+    def _files_where_possible(self) -> str:
+        fits = len(gettempdir()) < 70  # of the 104 characters that a socket's path may have
+        return "ipc" if fits and zmq.has("ipc") else "tcp"
+
+    @default("connection_file")
+    def _in_a_folder_of_its_own(self) -> str:
+        folder = mkdtemp(prefix="gpvi-")
+        weakref.finalize(self, rmtree, folder, ignore_errors=True)
+        return str(Path(folder) / "kernel.json")
+
+
+class RunningInterpreter(SocketFiles, AsyncKernelManager):
     """A kernel manager that starts this very Python, whatever kernels the machine has under that name."""
 
     @default("transport_encryption")

@@ -1,21 +1,30 @@
 """The scoreboard: every published number beside ours, built from records alone.
 
-The published numbers are in `paper_tables.csv`, in the package. A verdict compares the paper's mean with one of ours by
+The published numbers are in `paper_tables.csv`, in the package. A row compares errors, ours and the paper's, by their
+ratio q. What is better the lower it is, is an error as it stands; else the error is 1 - AUROC, 1 - accuracy (or 100 -,
+in per cent), and exp(-log-likelihood), so that a nat of log-likelihood is a factor of e. On the logarithmic scale the
+interval of q is
 
-    s = sqrt(paper_sd² + e² + r²),   r = half a unit in the last printed digit of the paper's mean,
+    exp(log q ± 2s),   s² = (paper_sd / paper)² + (e / ours)² + (r / paper)²,
 
-with e the standard error of our number, and a spread that is not known counted as 0. `better` if ours is ahead by more
-than 2s, `not reproduced` if it is behind by more than 2s, else `reproduced`. Each row has two verdicts:
+with e the standard error of our number and r half a unit in the last printed digit of the paper's; for a
+log-likelihood, which is a logarithm already, nothing is divided. A spread that is not known counts as 0; but one run of
+ours scatters as the paper's do. An error that is printed as 0 counts as r. The words are
+
+* `lower error` or `higher error` if the interval is below or above 1;
+* `agrees` if it holds 1 and nothing outside 1/2 to 2;
+* `inconclusive` if it holds 1 and is wider: neither a difference nor its absence is shown.
+
+Each row has two verdicts:
 
 * `verdict` is about our mean over n seeds, e = sd / sqrt(n). Not the sd itself: runs that scatter widely about a bad
-  mean must not count as a reproduction.
+  mean must not count as agreement. `ratio`, `ratio_low` and `ratio_high` are q and its interval.
 * `verdict_median` is about our median, e = 0.93 (q3 - q1) / sqrt(n) with the quartiles of our seeds, which is the
   median's standard error for normal data. One seed of ten, however bad, moves it little. Fewer than 5 seeds have no
   quartiles to speak of: there the verdict is that of the mean.
 
-Where few seeds make the mean, the two can differ, and `words` says both: "reproduced (median: better)". The range over
-the seeds is `ours_min` to `ours_max`. The size of a difference, which no verdict tells, is `ratio`: our mean over the
-paper's.
+Where few seeds make the mean, the two can differ, and `words` says both: "agrees (median: lower error)". The range over
+the seeds is `ours_min` to `ours_max`. `headline` counts the words for the GPVI paper alone.
 
 A row takes the longest runs that there are, be their seeds fewer than those of shorter ones, and says how long they
 are: `steps` of training, or the proposals of a chain, beside `printed_steps`, empty where the paper prints none (epochs
@@ -31,7 +40,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
@@ -63,6 +72,8 @@ COLUMNS = (
     "ours_min",
     "ours_max",
     "ratio",
+    "ratio_low",
+    "ratio_high",
     "n_seeds",
     "steps",
     "printed_steps",
@@ -72,6 +83,9 @@ COLUMNS = (
     "verdict_median",
 )
 FEWEST_FOR_QUARTILES = 5
+WORDS = ("agrees", "lower error", "higher error", "inconclusive", "too short")
+"""The verdicts on a row that has numbers of both."""
+WIDEST_AGREEMENT = 2.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,13 @@ class Published:
     def mean(self) -> float:
         """The mean as a number."""
         return float(self.printed)
+
+    @property
+    def resolution(self) -> float:
+        """Half a unit of the last printed digit."""
+        exponent = Decimal(self.printed).as_tuple().exponent
+        assert isinstance(exponent, int), "published numbers are finite"
+        return 0.5 * 10.0**exponent
 
 
 @dataclass(frozen=True)
@@ -150,16 +171,51 @@ def published() -> list[Published]:
     ]
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """Our error over the paper's, with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """The word for it, by the rule of the module."""
+        if self.high < 1:
+            return "lower error"
+        if self.low > 1:
+            return "higher error"
+        return "agrees" if 1 / WIDEST_AGREEMENT <= self.low and self.high <= WIDEST_AGREEMENT else "inconclusive"
+
+
+def ratio(paper: Published, ours: Ours) -> Ratio:
+    """The error of our mean over that of the paper's; the module says how."""
+    return _ratio(paper, ours.mean, _error_of_mean(paper, ours))
+
+
 def verdict(paper: Published, ours: Ours) -> str:
-    """`better`, `reproduced`, `not reproduced` or `too short`, about our mean; the module says by which rule."""
-    return _judged(paper, ours, ours.mean, ours.sd / math.sqrt(len(ours.values)))
+    """One of `WORDS`, about our mean; the module says by which rule."""
+    return "too short" if ours.too_short else ratio(paper, ours).verdict
 
 
 def verdict_of_median(paper: Published, ours: Ours) -> str:
     """The same words about our median; with fewer than 5 seeds about our mean."""
-    if len(ours.values) < FEWEST_FOR_QUARTILES:
+    if ours.too_short or len(ours.values) < FEWEST_FOR_QUARTILES:
         return verdict(paper, ours)
-    return _judged(paper, ours, ours.median, ours.median_error)
+    return _ratio(paper, ours.median, ours.median_error).verdict
+
+
+def headline(board: pandas.DataFrame) -> dict[str, int]:
+    """Word -> how many numbers of the GPVI paper have it, at the printed setting, each number once.
+
+    Table 5 repeats Table 1's rows, and its μ of Table 2 is another quantity than ours (notebook 13): neither counts.
+    """
+    of_paper = board[board["item"].str.startswith("gpvi/") & (board["setting"] == "printed")]
+    of_paper = of_paper[of_paper["paper_mean"].notna() & (of_paper["metric"] != "mu_error")]
+    repeated = of_paper["item"].str.startswith("gpvi/table5") & (of_paper["method"] != "gpvi_exact_jac")
+    counts = of_paper.loc[~repeated, "verdict"].value_counts()
+    return {word: int(counts.get(word, 0)) for word in (*WORDS, "not run")}
 
 
 def words(verdict: str, verdict_median: str) -> str:
@@ -176,18 +232,31 @@ def length(steps: Any, printed_steps: Any) -> str:
     return f"{steps:,}" if pandas.isna(printed_steps) else f"{steps:,} / {printed_steps:,}"
 
 
-def _judged(paper: Published, ours: Ours, number: float, error: float) -> str:
-    if ours.too_short:
-        return "too short"
-    exponent = Decimal(paper.printed).as_tuple().exponent
-    assert isinstance(exponent, int), "published numbers are finite"
-    resolution = 0.5 * 10.0**exponent
-    spreads = [spread for spread in (paper.sd, error) if not math.isnan(spread)]
-    tolerance = 2 * math.hypot(*spreads, resolution)
-    ahead = number - paper.mean if paper.better == "higher" else paper.mean - number
-    if ahead > tolerance:
-        return "better"
-    return "not reproduced" if ahead < -tolerance else "reproduced"
+def _error_of_mean(paper: Published, ours: Ours) -> float:
+    """Its standard error; one run is taken to scatter as the paper's do."""
+    return ours.sd / math.sqrt(len(ours.values)) if len(ours.values) > 1 else paper.sd
+
+
+def _ratio(paper: Published, number: float, error: float) -> Ratio:
+    theirs, *spreads = _log_error(paper, paper.mean, paper.sd, paper.resolution)
+    mine, own_spread = _log_error(paper, number, error)
+    spread = math.hypot(*(each for each in (*spreads, own_spread) if not math.isnan(each)))
+    value, low, high = (_exp(mine - theirs + shift) for shift in (0.0, -2 * spread, 2 * spread))
+    return Ratio(value, low, high)
+
+
+def _log_error(paper: Published, number: float, *spreads: float) -> tuple[float, ...]:
+    """The logarithm of the error that a number is, and on that scale its spreads."""
+    if paper.metric.endswith(("log_likelihood", "nll")):
+        return (-number if paper.better == "higher" else number), *spreads
+    whole = 100.0 if "percent" in paper.metric else 1.0
+    error = whole - number if paper.better == "higher" else number
+    error = error if error > 0 else paper.resolution
+    return math.log(error), *(spread / error for spread in spreads)
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(exponent) if exponent < 700 else math.inf
 
 
 def build(profile: str | Profile = "paper") -> pandas.DataFrame:
@@ -240,20 +309,15 @@ def _row(paper: Published, setting: str, ours: Ours | None, profile: Profile, ex
     if ours is None:
         fillers = expected.get((paper.item, paper.method, paper.metric, setting), [])
         printed_steps = next((filler.printed_steps for filler in fillers), None)
-        return (*head, *[math.nan] * 6, 0, None, printed_steps, profile.name, "", "not run", "not run")
+        return (*head, *[math.nan] * 8, 0, None, printed_steps, profile.name, "", "not run", "not run")
     if ours.better != paper.better:
         raise GPVIError(f"{paper.item} {paper.metric}: the paper says {paper.better} is better, our score not")
-    judged = ("no published value",) * 2
+    judged, compared = ("no published value",) * 2, Ratio(math.nan, math.nan, math.nan)
     if not math.isnan(paper.mean):
-        judged = (verdict(paper, ours), verdict_of_median(paper, ours))
-    numbers = (ours.mean, ours.sd, ours.median, min(ours.values), max(ours.values), _ratio(ours.mean, paper.mean))
+        judged, compared = (verdict(paper, ours), verdict_of_median(paper, ours)), ratio(paper, ours)
+    numbers = (ours.mean, ours.sd, ours.median, min(ours.values), max(ours.values), *astuple(compared))
     lengths = (ours.steps, ours.printed_steps)
     return (*head, *numbers, len(ours.values), *lengths, profile.name, ours.deviations, *judged)
-
-
-def _ratio(ours: float, paper: float) -> float:
-    """Ours over the paper's, where it means something: NaN unless both are positive."""
-    return ours / paper if ours > 0 and paper > 0 else math.nan
 
 
 @dataclass(frozen=True)

@@ -57,13 +57,21 @@ def board():
     return found[found["item"].str.startswith("gpvi/table5") & chosen]
 
 
-def test_the_verdicts_by_mean_and_by_median_agree(board):
-    assert (board["verdict"] == board["verdict_median"]).all()
+def test_the_median_has_its_own_word_at_the_printed_setting_in_two_dimensions(board):
+    differ = board[board["verdict"] != board["verdict_median"]]
+    assert set(zip(differ["item"], differ["method"], differ["setting"], strict=True)) == {
+        ("gpvi/table5/2d", method, "printed") for method in ("gpvi", "gpvi_exact_jac")
+    }
+    assert set(differ["verdict"]) == {"inconclusive"} and set(differ["verdict_median"]) == {"lower error"}
+    exact = differ.set_index("method").loc["gpvi_exact_jac"]
+    assert round(exact["ratio"], 1) == 0.4 and round(exact["ours_median"] / exact["paper_mean"], 1) == 0.1
 
 
-def test_in_five_dimensions_the_helper_is_reproduced_and_the_exact_inverse_better(board):
+def test_in_five_dimensions_the_helper_is_near_the_paper_and_the_exact_inverse_far_below(board):
     printed = board[(board["item"] == "gpvi/table5/5d") & (board["setting"] == "printed")].set_index("method")
-    assert printed.loc["gpvi", "verdict"] == "reproduced" and printed.loc["gpvi_exact_jac", "verdict"] == "better"
+    assert (printed.loc["gpvi", ["verdict", "verdict_median"]] == "inconclusive").all()
+    assert printed.loc["gpvi", ["ratio_low", "ratio_high"]].astype(float).round(1).tolist() == [0.4, 1.6]
+    assert printed.loc["gpvi_exact_jac", "verdict"] == "lower error"
 
 
 def test_the_helper_is_ahead_on_seven_of_ten_problems_in_two_dimensions_and_on_two_in_five():
