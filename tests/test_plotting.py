@@ -256,29 +256,68 @@ def free_colours(taken, number=5):
     return [matplotlib.colors.to_hex(grid[index]) for index in np.min(gaps, axis=0).argsort()[::-1][:number]]
 
 
-def apart(methods):
-    """1 for two methods that need not be told apart: no experiment compares them. LIVI's baselines are not GPVI's."""
-    alone = {"livi_full", "livi_min_sv", "livi_diagonal", "avb", "map", "last_layer_laplace"}
-    with_them = alone | {"mf_vi", "deep_ensemble", "hmc", "gpvi_exact_density"}
+ENDINGS = ("_best", *(f"_{end}" for end in plotting.VARIANTS))
+METHODS = [method for method in METHOD_COLOURS if not method.endswith(ENDINGS)]
+RGB = np.array([matplotlib.colors.to_rgb(METHOD_COLOURS[method]) for method in METHODS])
+PAPERS = ("fpovi", "livi", "wild")
+
+
+def paper_of(experiment):
+    """The paper that an experiment is of, by its name; GPVI's have no common beginning."""
+    return next((paper for paper in PAPERS if experiment.name.startswith(paper)), "gpvi")
+
+
+def apart():
+    """1 for two methods that need not be told apart, since no paper's experiments have both, else 0."""
+    used = {paper: set() for paper in (*PAPERS, "gpvi")}
     for experiment in EXPERIMENTS.values():
-        if experiment.scores and alone & set(experiment.methods):
-            assert {m for m in experiment.methods if m in methods} <= with_them, experiment.name
+        if experiment.scores:
+            used[paper_of(experiment)] |= set(experiment.methods)
+    return np.array(
+        [[a == b or not any({a, b} <= methods for methods in used.values()) for b in METHODS] for a in METHODS]
+    )
 
-    def free(a, b):
-        return a == b or ((a in alone) != (b in alone) and not {a, b} <= with_them)
 
-    return np.array([[free(a, b) for b in methods] for a in methods])
+def smallest(seen, far):
+    """The smallest distance between rows of (n, 3) that are not ``far`` apart anyway, and the two methods."""
+    distances = np.linalg.norm(seen[:, None] - seen[None], axis=-1) + far
+    close = np.unravel_index(distances.argmin(), distances.shape)
+    return distances.min(), [METHODS[index] for index in close]
 
 
 @pytest.mark.parametrize("vision", VISION)
 def test_any_two_methods_can_be_told_apart(vision):
-    endings = ("_best", *(f"_{end}" for end in plotting.VARIANTS))
-    methods = [method for method in METHOD_COLOURS if not method.endswith(endings)]
-    rgb = np.array([matplotlib.colors.to_rgb(METHOD_COLOURS[method]) for method in methods])
-    seen = seen_as(rgb, vision)
-    distances = np.linalg.norm(seen[:, None] - seen[None], axis=-1) + apart(methods)
-    close = [methods[index] for index in np.unravel_index(distances.argmin(), distances.shape)]
-    others = rgb[[method != close[1] for method in methods]]
-    assert distances.min() > 0.075, f"{' and '.join(close)} look alike; free: {', '.join(free_colours(others))}"
+    seen = seen_as(RGB, vision)
+    distance, close = smallest(seen, apart())
+    others = RGB[[method != close[1] for method in METHODS]]
+    assert distance > 0.075, f"{' and '.join(close)} look alike; free: {', '.join(free_colours(others))}"
     white = seen_as(np.ones((1, 3)), vision)
     assert np.linalg.norm(seen - white, axis=-1).min() > 0.2  # stands out from the page
+
+
+def cielab(colours, vision):
+    """CIELAB coordinates of colours (n, 3) as they are seen, white point D65; a distance of 2.3 is just noticeable."""
+    rgb = np.asarray(colours)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(linear @ np.array(VISION[vision]).T, 0, 1)
+    to_xyz = np.array(
+        [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+    )
+    xyz = linear @ to_xyz.T / [0.95047, 1, 1.08883]
+    root = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.stack([116 * root[:, 1] - 16, 500 * (root[:, 0] - root[:, 1]), 200 * (root[:, 1] - root[:, 2])], axis=1)
+
+
+def test_cielab_of_white_and_red():
+    found = cielab([[1, 1, 1], [1, 0, 0]], "full")
+    np.testing.assert_allclose(found, [[100, 0, 0], [53.24, 80.09, 67.2]], atol=0.1)
+
+
+@pytest.mark.parametrize("vision", ["full", "deuteranopia", "protanopia"])
+def test_methods_of_the_paper_are_far_apart_in_cielab(vision):
+    ours = {
+        method for experiment in EXPERIMENTS.values() if paper_of(experiment) == "gpvi" for method in experiment.methods
+    }
+    others = np.array([[not {a, b} <= ours for b in METHODS] for a in METHODS])
+    distance, close = smallest(cielab(RGB, vision), 1000 * (others | np.eye(len(METHODS), dtype=bool)))
+    assert distance > 20, f"{' and '.join(close)} are {distance:.0f} apart"

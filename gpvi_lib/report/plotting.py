@@ -62,20 +62,20 @@ METHOD_LABELS: dict[str, str] = {
 """Method -> its name for a reader; `<method>_best` is the same method at the strongest setting we know."""
 
 METHOD_COLOURS: dict[str, str] = {
-    "svgd": "#69a6de",
+    "svgd": "#88a3ec",
     "gfsf": "#2ad08b",
-    "ksd": "#a061bf",
+    "ksd": "#c94afe",
     "amortized_svgd": "#0d2866",
-    "amortized_gfsf": "#164d49",
-    "amortized_ksd": "#6e38a4",
+    "amortized_gfsf": "#12694d",
+    "amortized_ksd": "#7632a7",
     "mf_vi": "#8c8c95",
     "deep_ensemble": "#ceab04",
     "hmc": "#060606",
-    "gpvi": "#cc2e0b",
-    "gpvi_authors": "#4d0033",
-    "gpvi_exact_jac": "#ed5358",
-    "gpvi_exact_density": "#900e00",
-    "flow": "#146f85",
+    "gpvi": "#bc0600",
+    "gpvi_authors": "#580f3d",
+    "gpvi_exact_jac": "#ea6d51",
+    "gpvi_exact_density": "#72080d",
+    "flow": "#007a9d",
     "w_sgld": "#afb7cf",
     "pi_sgld": "#875850",
     "f_svgd": "#0000cf",
@@ -93,8 +93,9 @@ METHOD_COLOURS: dict[str, str] = {
 }
 """Method -> its colour in every figure; `<method>_best` has the method's own.
 
-A particle method and its amortised form share a hue, light and dark; GPVI is red. Found by maximising the
-smallest distance between any two as seen with each kind of colour blindness; a test holds that distance.
+A particle method and its amortised form share a hue, light and dark; GPVI is red, with the exact Jacobian orange and
+on the exact density dark red. Found by maximising the smallest distance between any two that one experiment compares,
+as seen with each kind of colour blindness; tests hold that distance.
 """
 
 VARIANTS = {
