@@ -27,7 +27,7 @@ from gpvi_lib import (
 from gpvi_lib.experiments.inverse_cost import MAX_JACOBIAN_BYTES
 from gpvi_lib.experiments.overhead import NETWORKS, NUM_DATA, random_posterior
 from gpvi_lib.experiments.printed import IMAGE_GENERATORS
-from gpvi_lib.fit import Training
+from gpvi_lib.fitting import Training
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Sampler, standard_normal

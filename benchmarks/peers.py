@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpvi_lib import SVGD, Particles, ParVI, hmc
-from gpvi_lib.fit import Training
+from gpvi_lib.fitting import Training
 from gpvi_lib.optimizers import Adam
 
 PARTICLES = 100

@@ -7,12 +7,12 @@ back through the sampler) meet in :func:`fit`.
 from gpvi_lib.directions import GFSF, SVGD, WSGLD, PiSGLD, SteinCritic
 from gpvi_lib.entropy import EntropyBracket, elbo_bracket, entropy_bracket, linearized_entropy, smallest_singular_value
 from gpvi_lib.errors import DataMissing, DivergedError, GPVIError, RecordError, UnknownName
-from gpvi_lib.fit import FitResult, fit
+from gpvi_lib.fitting import FitResult, fit
 from gpvi_lib.flows import Flow
 from gpvi_lib.function_points import KDE, Jitter, Uniform
 from gpvi_lib.function_priors import ArcCosine, Centred, GaussianProcess, MomentMatched, SquaredExponential
 from gpvi_lib.function_space import Evaluated, FunctionPosterior, FunctionSpaceParVI, InverseGamma
-from gpvi_lib.hmc import HMCResult, hmc, leapfrog
+from gpvi_lib.hamiltonian import HMCResult, hmc, leapfrog
 from gpvi_lib.inference_data import to_inference_data
 from gpvi_lib.inverse import (
     BiCGSTABInverse,

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.hmc import HMCResult
+from gpvi_lib.hamiltonian import HMCResult
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.targets.base import Target
 from gpvi_lib.trust_findings import import_arviz

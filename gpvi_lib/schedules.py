@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpvi_lib.errors import UnknownName
-from gpvi_lib.hmc import HMCResult, LogProb, hmc
+from gpvi_lib.hamiltonian import HMCResult, LogProb, hmc
 from gpvi_lib.langevin import ChainInputs, LangevinNetwork
 from gpvi_lib.samplers import Sampler
 from gpvi_lib.targets.base import Target

@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 
 from gpvi_lib.checks import check_count, check_instance, check_rng
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.hmc import HMCResult
+from gpvi_lib.hamiltonian import HMCResult
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
 from gpvi_lib.targets.base import Target, check_finite, log_prob, score

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpvi_lib import linalg
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
-from gpvi_lib.fit import Training, fit
+from gpvi_lib.fitting import Training, fit
 from gpvi_lib.inverse import BlockInverse, DenseInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, MaximumLikelihood, NegativeELBO, OrientedELBO, ParVI

@@ -36,7 +36,7 @@ from gpvi_lib import (
     mlp,
 )
 from gpvi_lib.diagnostics import FOLD_POINTS, LARGEST_HEAD, computed, of_samples, share_folded
-from gpvi_lib.fit import DIAGNOSTICS
+from gpvi_lib.fitting import DIAGNOSTICS
 from gpvi_lib.kernels import bandwidth_of, squared_distances
 
 GENERATOR = ["folds", "noise_share", "spread"]
@@ -75,7 +75,7 @@ def test_regressions_say_their_residual_and_the_spread(objective, rng):
 def test_reports_change_no_bit_of_a_run(case, monkeypatch):
     """Whether every step is reported or only the last."""
     every = train(case)
-    monkeypatch.setattr(import_module("gpvi_lib.fit"), "DIAGNOSTICS", 1)
+    monkeypatch.setattr(import_module("gpvi_lib.fitting"), "DIAGNOSTICS", 1)
     last = train(case)
     assert len(every["diagnostics"]) == 12 and len(last["diagnostics"]) == 1
     assert every["diagnostics"][-1] == last["diagnostics"][0] and every["history"] == last["history"]

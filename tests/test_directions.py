@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
 from gpvi_lib.experiments import build
-from gpvi_lib.fit import fit
+from gpvi_lib.fitting import fit
 from gpvi_lib.kernels import RBF
 from gpvi_lib.objectives import ParVI
 from gpvi_lib.optimizers import Adam

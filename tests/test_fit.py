@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from gpvi_lib import checkpoints
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
 from gpvi_lib.errors import CannotWrite, DivergedError, GPVIError, OutOfTime
-from gpvi_lib.fit import Minibatches, Training, fit
+from gpvi_lib.fitting import Minibatches, Training, fit
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, ParVI
@@ -539,7 +539,7 @@ def test_adam_is_pytorchs(case, settings, monkeypatch):
     if settings and CASES[case][0] is not generator:
         settings = {"weight_decay": 0.1}
     expected = train(case, **settings)
-    monkeypatch.setattr(sys.modules["gpvi_lib.fit"], "_step_of_adam", lambda optimizer: optimizer.step())
+    monkeypatch.setattr(sys.modules["gpvi_lib.fitting"], "_step_of_adam", lambda optimizer: optimizer.step())
     assert_identical(train(case, **settings), expected)
 
 

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import gpvi_lib
 from gpvi_lib.experiments import MODULES
 
 ROOT = Path(__file__).parents[1]
@@ -127,3 +129,9 @@ def test_the_first_example_runs_where_nothing_but_the_core_is_installed():
     script = f"REFUSED = {set(refused)!r}\n{REFUSING}\n{short}\nassert samples.shape == (1_000, 20)\n{flow}"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert not done.returncode, done.stderr
+
+
+def test_no_name_means_a_module_and_something_else():
+    """`import gpvi_lib.x` and `from gpvi_lib import x` would differ."""
+    modules = {path.stem for path in Path(gpvi_lib.__file__).parent.glob("[a-z]*")}
+    assert [name for name in modules if not isinstance(vars(gpvi_lib).get(name, gpvi_lib), ModuleType)] == []

@@ -13,11 +13,11 @@ from torch.testing import assert_close
 
 from gpvi_lib import checkpoints
 from gpvi_lib.errors import GPVIError, OutOfTime
-from gpvi_lib.hmc import AcceptanceWarning, DualAveraging, hmc, leapfrog, value_and_score
+from gpvi_lib.hamiltonian import AcceptanceWarning, DualAveraging, hmc, leapfrog, value_and_score
 from gpvi_lib.targets import Gaussian
 
 # Most runs here are too short for an acceptance rate to mean anything; those that are about the warning ask for it.
-pytestmark = pytest.mark.filterwarnings("ignore::gpvi_lib.hmc.AcceptanceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::gpvi_lib.hamiltonian.AcceptanceWarning")
 
 MEAN = torch.tensor([1.0, -2.0], dtype=torch.float64)
 COVARIANCE = torch.tensor([[1.0, 0.9], [0.9, 1.5]], dtype=torch.float64)
@@ -127,7 +127,7 @@ def test_every_proposal_starts_with_the_gradient_of_its_own_place(monkeypatch, n
         starts.append((x, gradient))
         return leapfrog(log_prob, x, momentum, gradient, **arguments)
 
-    monkeypatch.setattr(sys.modules[hmc.__module__], "leapfrog", spy)  # gpvi_lib.hmc itself is the function
+    monkeypatch.setattr(sys.modules[hmc.__module__], "leapfrog", spy)
     result = run(quartic, 0.5 * normal(6, 3), step_size=0.6)
     assert 0 < result.acceptance.mean() < 1
     for x, gradient in starts:
@@ -206,7 +206,7 @@ def test_seconds_are_those_of_all_proposals_over_an_interruption(tmp_path, norma
     initial, settings = normal(3, 3), {"num_steps": 20, "num_leapfrog": 2, "burn_in": 6}
     ticks = itertools.count()
     now = [next(ticks)]
-    monkeypatch.setattr(sys.modules["gpvi_lib.hmc"], "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(sys.modules["gpvi_lib.hamiltonian"], "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def ticking(x, until=math.inf):
         now[0] = next(ticks)

@@ -16,7 +16,7 @@ from gpvi_lib.activations import ACTIVATIONS
 from gpvi_lib.directions import SVGD, SteinCritic
 from gpvi_lib.errors import KinkWarning
 from gpvi_lib.experiments.activations import Ring
-from gpvi_lib.fit import fit
+from gpvi_lib.fitting import fit
 from gpvi_lib.flows import Flow
 from gpvi_lib.inverse import BlockInverse
 from gpvi_lib.kernels import RBF

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib.directions import SVGD
-from gpvi_lib.fit import fit
+from gpvi_lib.fitting import fit
 from gpvi_lib.kernels import RBF, squared_distances
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic, stein_kernel
 from gpvi_lib.objectives import KernelSteinDiscrepancy, surrogate

@@ -24,7 +24,7 @@ MUTATIONS = {
         "(k.mT @ score - kernel_gradient_sum(weight, x, x if",
     ),
     "07": ("metrics.py", "(4 / h**2) * squared", "(2 / h**2) * squared"),
-    "08": ("hmc.py", "else 0.5 * step_size", "else step_size"),
+    "08": ("hamiltonian.py", "else 0.5 * step_size", "else step_size"),
     "10": (
         "experiments/output_layer.py",
         "- log_determinant + 0.5 * half",

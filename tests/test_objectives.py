@@ -7,7 +7,7 @@ from torch.func import functional_call, jacrev, vmap
 from torch.testing import assert_close
 
 from gpvi_lib.directions import GFSF, SVGD
-from gpvi_lib.fit import fit
+from gpvi_lib.fitting import fit
 from gpvi_lib.inverse import BiCGSTABInverse, BlockInverse, DenseInverse, HelperInverse
 from gpvi_lib.kernels import RBF, median_bandwidth, squared_distances
 from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, ParVI, surrogate

@@ -15,7 +15,7 @@ from gpvi_lib import checkpoints, data
 from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import open_category as oc
-from gpvi_lib.fit import Training
+from gpvi_lib.fitting import Training
 from gpvi_lib.lab import records, runner
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.networks import FlatModule, mlp

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from gpvi_lib import GPVI, Gaussian, Generator, fit, samplers
-from gpvi_lib.fit import Training
+from gpvi_lib.fitting import Training
 from gpvi_lib.optimizers import Adam
 from gpvi_lib.wide import WideLinear
 

@@ -29,7 +29,7 @@ from gpvi_lib import (
     save_sampler,
     score,
 )
-from gpvi_lib.fit import Training
+from gpvi_lib.fitting import Training
 from gpvi_lib.optimizers import SGD, Adam
 
 F64 = torch.float64

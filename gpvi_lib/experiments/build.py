@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpvi_lib.directions import GFSF, SVGD, WSGLD, PiSGLD, SteinCritic
 from gpvi_lib.errors import KinkWarning, UnknownName
-from gpvi_lib.fit import Callback, FitResult, SomeSampler, fit
+from gpvi_lib.fitting import Callback, FitResult, SomeSampler, fit
 from gpvi_lib.flows import Flow
 from gpvi_lib.function_points import KDE, Jitter, Uniform
 from gpvi_lib.function_priors import ArcCosine, GaussianProcess, MomentMatched, SquaredExponential

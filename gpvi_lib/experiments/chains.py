@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.hmc import HMCResult, LogProb, hmc
+from gpvi_lib.hamiltonian import HMCResult, LogProb, hmc
 from gpvi_lib.lab.experiment import RunContext
 
 HMC_SETTINGS = ("step_size", "num_leapfrog", "num_steps", "burn_in", "thin", "target_acceptance")

@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpvi_lib.directions import SVGD
-from gpvi_lib.fit import fit
+from gpvi_lib.fitting import fit
 from gpvi_lib.kernels import RBF, BandwidthRule, median_bandwidth, squared_distances
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.objectives import GPVI, Loss, NegativeELBO, Objective, ParVI, surrogate

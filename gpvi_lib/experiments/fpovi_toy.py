@@ -32,7 +32,7 @@ from gpvi_lib.experiments.evaluation import (
 )
 from gpvi_lib.experiments.function_models import REPULSION_OFF, layer_scales, mean_distance
 from gpvi_lib.function_priors import ArcCosine, weight_scale
-from gpvi_lib.hmc import AcceptanceWarning
+from gpvi_lib.hamiltonian import AcceptanceWarning
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
 from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.networks import FlatMLP

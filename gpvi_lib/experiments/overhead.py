@@ -14,7 +14,7 @@ from torch import nn
 
 from gpvi_lib.experiments.build import build_objective, build_sampler
 from gpvi_lib.experiments.printed import IMAGE_GENERATORS
-from gpvi_lib.fit import Training
+from gpvi_lib.fitting import Training
 from gpvi_lib.lab import provenance, timing
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
 from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5

@@ -27,8 +27,8 @@ from gpvi_lib.experiments.build import build_objective, train
 from gpvi_lib.experiments.chains import diagnostics, nuts
 from gpvi_lib.experiments.evaluation import differing, history
 from gpvi_lib.experiments.printed import WILD_MASTERS, WILD_POWER
-from gpvi_lib.fit import fit
-from gpvi_lib.hmc import AcceptanceWarning
+from gpvi_lib.fitting import fit
+from gpvi_lib.hamiltonian import AcceptanceWarning
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.langevin import LangevinNetwork, share_outside
 from gpvi_lib.objectives import ParVI

@@ -23,7 +23,7 @@ from torch import Tensor
 from gpvi_lib.experiments.build import DTYPES, build_objective, train
 from gpvi_lib.experiments.evaluation import differing, history
 from gpvi_lib.experiments.printed import WILD_MASTERS, WILD_POWER
-from gpvi_lib.hmc import AcceptanceWarning
+from gpvi_lib.hamiltonian import AcceptanceWarning
 from gpvi_lib.kernels import RBF
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.langevin import LangevinNetwork, share_outside
