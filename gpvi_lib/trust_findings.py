@@ -20,17 +20,17 @@ from gpvi_lib.trust_report import Finding
 # ---------------------------------------------------------------- thresholds, and who says so
 
 K_HAT = 0.7
-"""Trust up to it, or ``1 - 1 / log10(S)`` for S draws: Vehtari et al. 2024, Pareto smoothed importance sampling."""
+"""Trust up to it, or ``1 - 1 / log10(S)`` for S draws (Vehtari et al. 2024, Pareto smoothed importance sampling)."""
 K_HAT_NO_MEAN = 1.0
-"""Don't above it: the weights have no finite mean (the same paper)."""
+"""Don't above it, for the weights have no finite mean (the same paper)."""
 EVEN = 0.99
-"""Trust k̂ whatever it is from this effective share on: it is of a tail that carries next to no weight (ours)."""
+"""Trust k̂ whatever it is from this effective share on, for it is of a tail that carries next to no weight (ours)."""
 TOTAL_VARIATION = 0.25
 """Trust while a bound on the total variation of q and p is below it; don't from 1 on, where it says nothing (ours)."""
 SIGNIFICANCE = 0.01
-"""Of a test that exact draws fail by chance (ours): low, as one report holds several tests."""
+"""Of a test that exact draws fail by chance (ours); low, as one report holds several tests."""
 TOO_REGULAR = 0.999
-"""Look above this p-value: points that repel each other are no independent draws (ours)."""
+"""Look above this p-value, for points that repel each other are no independent draws (ours)."""
 WORTH = 25.0
 """Don't if the bias that the KSD sees is as large as the noise of fewer exact draws than these (ours)."""
 NEAR = 1.25
@@ -40,11 +40,11 @@ FAR = 2.0
 FOLDED = 0.01
 """Don't from this share of draws on whose det J has the other sign (ours); look at any."""
 R_HAT = 1.01
-"""Trust up to it: Vehtari et al. 2021, Rank-normalization, folding, and localization."""
+"""Trust up to it (Vehtari et al. 2021, Rank-normalization, folding, and localization)."""
 EFFECTIVE = 100
-"""Look below so many effective draws a chain (the same paper: 400 for four chains)."""
+"""Look below so many effective draws a chain (the same paper, 400 for four chains)."""
 R_HAT_OLD = 1.1
-"""Don't above it: the limit of Gelman et al. 2014, "Bayesian Data Analysis", 11.5, that the former replaced."""
+"""Don't above it, the limit of Gelman et al. 2014, "Bayesian Data Analysis", 11.5, that the former replaced."""
 
 BOOTSTRAPS = 1_000
 FLAT = 1e-3

@@ -32,8 +32,8 @@ MUTATIONS = {
     ),
     "11": (
         "directions.py",
-        "return -(score + linalg.solve(regularised",
-        "return -(score - linalg.solve(regularised",
+        "phi = -(score + linalg.solve(regularised",
+        "phi = -(score - linalg.solve(regularised",
     ),
     "12": ("targets/energy.py", "return -0.5 * (residual / width)", "return -1.0 * (residual / width)"),
     "13": ("targets/regression.py", "torch.linalg.inv(gram)", "gram"),

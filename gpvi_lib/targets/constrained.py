@@ -232,7 +232,7 @@ class Constrained:
         """
         return self._forward(x)[0]
 
-    def unconstrain(self, values: Mapping[str, Float[Tensor, "*batch ..."]]) -> Float[Tensor, "*batch d"]:
+    def unconstrain(self, values: Mapping[str, Tensor]) -> Float[Tensor, "*batch d"]:
         """The points x at which the parameters have these values, such as a place to start from.
 
         Raises:
