@@ -42,7 +42,7 @@ class FitResult:
         diagnostics: what the objective says of itself, with ``step``, a hundred times a run; estimates from one step's
             samples, before its update. Of :class:`NegativeELBO` the ``elbo``; of :class:`GPVI` and :class:`ParVI` the
             ``bandwidth`` of the kernel, the ``spread`` of the samples, the ``noise_share`` of it that λz alone gives
-            and the share of ``folds`` of a :class:`Generator` (:func:`gpvi_lib.diagnostics.of_samples`); of a helper
+            and the share of ``folds`` of a :class:`Generator` (:func:`~gpvi_lib.diagnostics.of_samples`); of a helper
             its ``residual``, of a critic its ``critic_loss``; with data put aside in :class:`Posterior` the
             ``held_out`` log-likelihood of a datum, whatever the objective.
         seconds: training time, interruptions left out.
