@@ -49,9 +49,8 @@ def held_out(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
         >>> held_out(Gaussian(torch.zeros(2), torch.eye(2)), torch.zeros(5, 2))
         {}
     """
-    if getattr(target, "held_out", None) is None:
+    if not isinstance(target, Posterior) or target.held_out is None:
         return {}
-    assert isinstance(target, Posterior), "another target has no data put aside"
     used, points = target.num_data if batch is None else len(batch), x[:MOST_NETWORKS].detach()
     return {"held_out": lambda: target.held_out_log_likelihood(points, most=max(1, used // 4))}
 

@@ -114,7 +114,6 @@ FULL_LENGTH |= {"gpvi_exact_jac_4": (4, "gpvi_exact_jac", 375_000)}
 ALL_LENGTH = {name: (of, row, ALL_STEPS) for name, (of, row, steps) in FULL_LENGTH.items() if steps == MORE_STEPS}
 """The same for the rows that stopped there."""
 FUNCTION_STEPS = {"smoke": 3, "quick": 200, "paper": 10_000}
-FUNCTION_DRAWS = {"smoke": 30, "quick": 100, "paper": 400}
 FUNCTIONS = tuple(f"{row}_{classes}" for classes in (4, 2) for row in function_models.ROWS)
 """Figures 8 and 9 by particles in function space."""
 HEAD = {"objective": {"kernel_space": "head"}}
@@ -196,7 +195,7 @@ def function_config(method: str, profile: str) -> dict:
     """Everything but the seed: SVGD's configuration with an objective in function space."""
     row, classes = method.rsplit("_", 1)
     steps = FUNCTION_STEPS[profile]
-    spec = function_models.function_rows(-EDGE, EDGE, FUNCTION_DRAWS[profile])[row]
+    spec = function_models.function_rows(-EDGE, EDGE, profile)[row]
     return (
         config(int(classes), "svgd", profile) | spec | {"steps": steps, "history_every": steps // EVALUATIONS[profile]}
     )

@@ -25,16 +25,20 @@ REPULSION_OFF = {"kind": "gfsf", "ridge": 1e9}
 ROWS = ("f_svgd", "f_svgd_closed_form", "f_gfsf", "f_gfsf_closed_form")
 
 
-def function_rows(low: float, high: float, draws: int) -> dict[str, dict]:
+DRAWS = {"smoke": 30, "quick": 100, "paper": 400}
+"""Networks that a printed prior is matched to, by profile."""
+
+
+def function_rows(low: float, high: float, profile: str) -> dict[str, dict]:
     """Specifications of ``ROWS``, for problems of other papers, but for their particles.
 
-    ``f_svgd`` and ``f_gfsf`` are as printed: a prior matched to ``draws`` networks at four inputs of a step.
+    ``f_svgd`` and ``f_gfsf`` are as printed: a prior matched to ``DRAWS`` networks at four inputs of a step.
     ``..._closed_form`` has the Gaussian process of infinite width at all inputs of a step, 20 of them uniform on the
     box from ``low`` to ``high``, and a decaying rate.
     """
     printed = {
         "points": {"kind": "jitter", "number": 20, "scale": 0.1},
-        "prior": {"kind": "moment_matched", "draws": draws, "floor": 1e-3},
+        "prior": {"kind": "moment_matched", "draws": DRAWS[profile], "floor": 1e-3},
         "prior_points": 4,
     }
     closed = {

@@ -540,12 +540,11 @@ def control_config(method: str, profile: str) -> dict:
 # ---------------------------------------------------------------- particles of functions
 
 FUNCTION_STEPS = {"smoke": 10, "quick": 400, "paper": 12_000}
-FUNCTION_DRAWS = {"smoke": 30, "quick": 100, "paper": 400}
 
 
 def function_config(method: str, profile: str) -> dict:
     """Everything but the seed: SVGD's configuration with an objective in function space."""
-    row = function_models.function_rows(float(GRID[0]), float(GRID[-1]), FUNCTION_DRAWS[profile])[method]
+    row = function_models.function_rows(float(GRID[0]), float(GRID[-1]), profile)[method]
     steps = FUNCTION_STEPS[profile]
     return config("svgd", profile) | row | {"steps": steps, "history_every": steps // SIZES[profile]["evaluations"]}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,10 +192,11 @@ def scores() -> str:
     board = scoreboard.build("paper")
     ran = board[board["paper_mean"].notna() & (board["n_seeds"] > 0)]
     two_words = (ran["verdict"] != ran["verdict_median"]).sum()
+    counts = {word: int((ran["verdict"] == word).sum()) for word in scoreboard.WORDS}
     lines = [
         f"The GPVI paper's numbers at its printed settings, each once: {_counted(scoreboard.headline(board))}.",
         "",
-        f"* All comparisons with the four papers, our best settings too: {_counted(Counter(ran['verdict']))}.",
+        f"* All comparisons with the four papers, our best settings too: {_counted(counts)}.",
         f"* In {two_words} rows the verdict on our median is another than the one on our mean: the table gives both.",
     ]
     heads = (*HEADS, "Error, ours / published", "Verdict")

@@ -9,7 +9,7 @@ from of_records import Runs
 from gpvi_lib import metrics
 from gpvi_lib.report import scoreboard
 
-RUNS = Runs("uci-regression")
+RUNS, CHECKED = Runs("uci-regression"), Runs("check-table")
 SEEDS, METHODS = RUNS.seeds, RUNS.experiment.methods
 SETS = ("boston", "concrete", "energy", "yacht")
 SCORES = ("rmse", "log_likelihood")
@@ -182,3 +182,38 @@ def test_on_boston_gpvi_is_ahead_by_less_than_a_standard_error():
 def test_on_energy_mean_field_is_ahead_of_the_exact_density_in_mean_elbo_only():
     field, density = (values(m, "energy", "elbo") for m in ("mf_vi", "gpvi_exact_density"))
     assert field.mean() > density.mean() and np.median(field) < np.median(density)
+
+
+# can you trust it?
+
+
+def said(row, seeds=(0,)):
+    """The verdicts of check: 0 trust, 1 look, 2 don't."""
+    return CHECKED.metric(row, "verdict", seeds).astype(int).tolist()
+
+
+def test_the_three_failures_of_this_collection_are_flagged():
+    assert [said(row) for row in ("gpvi_classes", "folded_sinusoid", "svgd_line")] == [[2], [2], [2]]
+    assert CHECKED.metric("folded_sinusoid", "folds_verdict", (0,)) == 2
+    assert CHECKED.metric("svgd_line", "spread_verdict", (0,)) == 2
+
+
+def test_the_misses_are_mean_field_on_one_mode_and_the_false_alarm_one_look_at_a_gaussian():
+    assert said("mean_field_modes") == [0] and said("mean_field_modes_repeats", (0, 1, 2)) == [0, 0, 2]
+    assert (CHECKED.metric("mean_field_modes_repeats", "error", (0, 1)) > 0.9).all()
+    assert said("exact_density_gaussian", (0, 1, 2)) == [1, 0, 0]
+
+
+def test_on_heavy_tails_the_verdict_depends_on_the_seed():
+    for row in ("exact_density_banana", "exact_density_student_t"):
+        assert len(set(said(row, (0, 1, 2)))) > 1
+        assert (CHECKED.metric(row, "error", (0, 1, 2)) < 0.12).all()
+
+
+def test_chance_alone_raises_a_look_in_half_to_four_and_a_half_per_cent_and_a_dont_never():
+    rows = [method for method in CHECKED.experiment.methods if method.startswith("draws_")]
+    looks = [float(CHECKED.metric(row, "verdict_look", (0,))[0]) for row in rows]
+    assert len(rows) == 6 and (min(looks), max(looks)) == (0.005, 0.045)
+    assert all(
+        CHECKED.metric(row, "verdict_dont", (0,)) == 0 and CHECKED.metric(row, "trials", (0,)) == 200 for row in rows
+    )
