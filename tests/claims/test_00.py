@@ -1,0 +1,145 @@
+"""What notebook 00 says in its tables of claims, held to the records.
+
+A cell of a table is built from the records and looked for in the notebook, so that a changed record and a changed page
+both fail.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import test_04
+import test_05
+import test_06
+import test_08
+import test_10
+import test_11
+import test_12
+import test_13
+import test_14
+import test_15
+import test_18_19_wild as wild
+import test_20
+import test_23
+import test_readme_and_docs as readme
+from of_records import Runs
+
+from gpvi_lib.paths import repository
+
+
+def told():
+    """All the Markdown of the notebook, on one line."""
+    notebook = json.loads((repository() / "notebooks" / "00-overview.ipynb").read_text())
+    return " ".join(" ".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown").split())
+
+
+@pytest.mark.parametrize("place", ["In one minute", "| 10 |"])
+def test_the_errors_of_table_2(place):
+    exact, helper = (f"{readme.sigma_error(method):.2f}" for method in ("gpvi_exact_jac", "gpvi"))
+    here = told()[told().index(place) :][:900]
+    assert exact in here and helper in here
+    printed = [f"{readme.of_table_2(method):.2f}" for method in ("gpvi_exact_jac", "gpvi")]
+    assert f"error of {exact}, as printed ({printed[0]})" in told() and f"we get {helper}, where {printed[1]}" in told()
+    assert readme.sigma_error("gpvi") > 3 * readme.sigma_error("gpvi_exact_jac")
+
+
+def test_the_time_of_a_step_is_that_of_readme():
+    readme.test_readme_gives_the_time_of_a_step()
+    for text in ("1.1 to 1.4 times", "from 60,000 weights up, and 1.1 to 3.2 times below"):
+        assert text in told() and text in readme.said("README")
+
+
+def test_3_all_four_maps_fold():
+    test_12.test_with_lambda_1_and_noise_1_every_map_folds_at_last_and_never_comes_back()
+    assert "all four maps of Figures 4 to 7 fold" in told() and len(test_12.POTENTIALS) == 4
+
+
+def test_4_one_warm_step_diverges_and_a_converged_solver_does_not():
+    test_04.test_one_warm_started_step_ends_in_nan_within_200_steps_with_fresh_noise_and_with_fixed()
+    test_04.test_no_cold_and_no_converged_solver_diverges()
+    assert "one warm step diverges within 200 steps, also with fixed noise" in told()
+
+
+def test_5_directions_lost():
+    lost = len(test_13.lost("gpvi"))
+    dims = sum(
+        len(test_13.truth(method="gpvi", seed=seed)) for seed in test_13.Runs("bayesian-linear-regression").seeds
+    )
+    assert f"with the helper {lost} of {dims} directions are lost on Table 2" in told()
+    assert not test_13.lost("gpvi_exact_jac")
+
+
+def test_6_the_exact_inverse_in_five_dimensions():
+    exact, helper = (test_05.metric(method, 5).mean() for method in ("gpvi_exact_jac", "gpvi"))
+    assert f"error {exact:.2f} against the helper's {helper:.2f}" in told()
+
+
+def test_7_amortised_svgd_climbs_from_its_target():
+    readme.test_from_the_target_one_batch_climbs()
+    test_06.test_in_ten_dimensions_one_batch_climbs_and_two_stay_at_the_optimum()
+    assert "it climbs from 0 to 6.5 nats, as GPVI with one batch does; with two batches neither" in told()
+
+
+def test_8_smooth_units_cut_the_critics_error_to_a_third():
+    relu = Runs("gaussian-density-5d").metric("amortized_ksd", "sigma_error")
+    smooth = Runs("smooth-tables").metric("table1_5d_amortized_ksd", "sigma_error")
+    assert 0.28 < np.median(smooth) / np.median(relu) < 0.39
+
+
+def test_9_the_printed_chains_do_not_mix():
+    test_08.test_the_printed_chains_do_not_mix_on_a_network()
+    assert "R-hat above 1.1" in told()
+
+
+def test_11_images():
+    test_15.test_no_form_of_gpvi_is_ahead_of_the_strong_rivals()
+    auroc = test_15.means()["auroc"]
+    text = (
+        f"AUROC {auroc['gpvi_best']:.3f} after 3 of 100 epochs, a deep ensemble {auroc['deep_ensemble']:.3f} (3 seeds)"
+    )
+    assert text in told() and auroc["gpvi_exact_density"].round(3) == auroc["gpvi_best"].round(3)
+
+
+def test_12_figure_1():
+    hmc, svgd, gpvi = (test_10.metric(method).mean() for method in ("hmc", "svgd", "gpvi"))
+    assert f"distance to NUTS: HMC {hmc:.2f}, SVGD {svgd:.2f}, GPVI {gpvi:.1f} (3 seeds)" in told()
+    assert round(gpvi / svgd) in (25, 26) and "25 times as far from NUTS" in told()
+
+
+def test_14_two_classes():
+    gpvi, svgd, ensemble = (test_14.metric(2, method).mean() for method in ("gpvi", "svgd", "deep_ensemble"))
+    text = f"distance to NUTS, two classes: GPVI {gpvi:.2f}, SVGD {svgd:.2f}, ensemble {ensemble:.2f} (3 seeds)"
+    assert text in told()
+
+
+def test_16_what_the_helper_adds():
+    helper, exact = (
+        Runs("overhead").record(f"gpvi_mnist{best}").metrics["extra_time_fraction"] for best in ("", "_best")
+    )
+    assert f"{helper:.0%} on a CPU; the exact inverse {exact:.0%}".replace("%", " %") in told()
+
+
+def test_17_from_two_to_five_dimensions():
+    gpvi, critic = ([test_11.metric(method, dim).mean() for dim in (2, 5)] for method in ("gpvi", "amortized_ksd"))
+    text = f"its error grows from {gpvi[0]:.2f} to {gpvi[1]:.2f}, the critic's from {critic[0]:.2f} to {critic[1]:.2f}"
+    assert text in told()
+
+
+def test_wild():
+    learned, printed = wild.kl("svgd_full"), min(wild.kl(row).min() for row in wild.PRINTED)
+    assert f"KL {learned.min():.2f} to 0.04 against {printed:.2f} (3 seeds)" in told() and learned.max() < 0.0455
+    assert f"a power decay with a free exponent ends at {wild.kl('power_free')[0]:.3f}" in told()
+    copied, steps = wild.at_ten("transfer"), wild.at_ten("svgd")
+    spans = [f"−{-found.max():.2f} to −{-found.min():.2f}" for found in (copied, steps)]
+    assert " against ".join(spans) in told()
+
+
+def test_function_space():
+    svgd, functions = test_20.ratio(test_20.TOY, "svgd"), test_20.ratio(test_20.TOY, "f_svgd")
+    assert f"{svgd:.0%} of HMC's spread on the data; f-SVGD has {functions:.0%}".replace("%", " %") in told()
+
+
+def test_livi():
+    for method in test_23.FIXED:
+        test_23.test_the_full_entropy_is_within_a_fifth_of_a_nat_and_the_smaller_one_is_not(method)
+    assert "within 0.2 nats of a certified one at fixed σ" in told()
