@@ -68,7 +68,7 @@ def test_the_best_row_has_the_target_of_the_existing_records():
     from gpvi_lib.experiments import uci_problem
 
     scaled, _, _ = data.regression("diabetes", 3).standardised()
-    mine, theirs = problem("f_svgd_best", 3).posterior, uci_problem.posterior(scaled)
+    mine, theirs = problem("f_svgd_closed_form", 3).posterior, uci_problem.posterior(scaled)
     w = torch.randn(4, mine.dim, generator=torch.Generator().manual_seed(0)) * theirs.prior.scale
     assert_close(mine.log_prob(w), theirs.log_prob(w))
 

@@ -115,6 +115,10 @@ for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density
         METHOD_LABELS[f"{_method}_{_end}"] = f"{METHOD_LABELS[_method]} ({_said})"
         METHOD_COLOURS[f"{_method}_{_end}"] = METHOD_COLOURS[_method]
 
+for _end, _said in {"": "", "_4": " at 4 points", "_20": " at 20 points"}.items():
+    METHOD_LABELS[f"f_svgd_closed_form{_end}"] = f"f-SVGD, closed-form prior{_said}"
+    METHOD_COLOURS[f"f_svgd_closed_form{_end}"] = METHOD_COLOURS["f_svgd"]
+
 for _method in tuple(METHOD_LABELS):
     METHOD_LABELS[f"{_method}_best"] = f"{METHOD_LABELS[_method]} (best setting)"
     METHOD_COLOURS[f"{_method}_best"] = METHOD_COLOURS[_method]
