@@ -107,17 +107,16 @@ VARIANTS = {
     "bayes": "power 1, prior 1",
     "wide": "power 1, prior 34.3",
     "warm": "power 1/234, prior 1",
+    "closed_form": "closed-form prior",
+    "closed_form_4": "closed-form prior at 4 points",
+    "closed_form_20": "closed-form prior at 20 points",
 }
-"""Endings of LIVI's rows that are another setting of a method, and have its colour."""
+"""Endings of rows that are another setting of a method, and have its colour."""
 
-for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density", "mf_vi"):
+for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density", "mf_vi", "f_svgd"):
     for _end, _said in VARIANTS.items():
         METHOD_LABELS[f"{_method}_{_end}"] = f"{METHOD_LABELS[_method]} ({_said})"
         METHOD_COLOURS[f"{_method}_{_end}"] = METHOD_COLOURS[_method]
-
-for _end, _said in {"": "", "_4": " at 4 points", "_20": " at 20 points"}.items():
-    METHOD_LABELS[f"f_svgd_closed_form{_end}"] = f"f-SVGD, closed-form prior{_said}"
-    METHOD_COLOURS[f"f_svgd_closed_form{_end}"] = METHOD_COLOURS["f_svgd"]
 
 for _method in tuple(METHOD_LABELS):
     METHOD_LABELS[f"{_method}_best"] = f"{METHOD_LABELS[_method]} (best setting)"
