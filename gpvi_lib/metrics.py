@@ -19,17 +19,17 @@ def _check_networks(outputs: Tensor) -> None:
         raise ValueError("there are 0 networks, and their mean is not defined: draw at least one")
 
 
-def _check_probabilities(name: str, values: Tensor) -> None:
+def _check_probabilities(name: str, values: Tensor, remedy: str = "") -> None:
     if not values.numel() or not bool(((values >= 0) & (values <= 1)).all()):
         raise ValueError(
             f"{name} must be probabilities, between 0 and 1, of at least one datum: got {tuple(values.shape)} with "
-            f"{int((~((values >= 0) & (values <= 1))).sum())} that are not (logits.softmax(-1) makes some)"
+            f"{int((~((values >= 0) & (values <= 1))).sum())} that are not{remedy}"
         )
 
 
 def _check_classified(probabilities: Tensor, labels: Tensor) -> None:
     """Refuse logits in place of probabilities, and labels that are no class."""
-    _check_probabilities("probabilities", probabilities)
+    _check_probabilities("probabilities", probabilities, " (logits.softmax(-1) makes some)")
     if not bool(((probabilities.sum(-1) - 1).abs() < 1e-2).all()):  # half precision rounds by less
         raise ValueError("the probabilities of each datum must sum to 1: logits.softmax(-1) does")
     if labels.shape != probabilities.shape[:1] or labels.is_floating_point():

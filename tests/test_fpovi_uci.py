@@ -86,7 +86,7 @@ def test_a_small_run(method):
     first, again = (uci.run(config, method, context()) for _ in range(2))
     assert first.metrics == again.metrics and all(math.isfinite(value) for value in first.metrics.values())
     assert method == "gp" or first.arrays["history_step"].tolist() == [0, 5, 10]
-    assert first.arrays["history_rmse"][-1] == pytest.approx(first.metrics["rmse"])
+    assert method == "gp" or first.arrays["history_rmse"][-1] == pytest.approx(first.metrics["rmse"])
 
 
 @pytest.mark.parametrize("shape", ["-50-50", "-10-10"])

@@ -243,6 +243,14 @@ def mixture(normal) -> NormalMixture:
     return NormalMixture(3 * normal(7, 4), normal(7, 4).exp())
 
 
+@pytest.mark.parametrize("networks", [13, 26, 29, 44, 52])
+def test_far_above_all_components_the_probability_does_not_round_to_above_one(networks):
+    """Which numbers of networks round up is a matter of the processor; these did on one."""
+    found = NormalMixture(torch.zeros(networks, 1, dtype=torch.float64), 1.0)
+    value = torch.tensor([40.0], dtype=torch.float64)
+    assert 0.999999 < float(found.cdf(value)) <= 1
+
+
 def test_quantiles_invert_the_distribution_function(mixture):
     levels = torch.tensor([[1e-6], [0.05], [0.5], [0.95], [1 - 1e-6]], dtype=torch.float64)
     quantiles = mixture.icdf(levels)

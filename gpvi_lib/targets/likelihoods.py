@@ -54,8 +54,8 @@ class NormalMixture(MixtureSameFamily):
         return super().log_prob(self._checked(value))
 
     def cdf(self, value: Float[Tensor, "*l b"]) -> Float[Tensor, "*l b"]:
-        """Probability of less than one value for each input."""
-        return super().cdf(self._checked(value))
+        """Probability of less than one value for each input; the sum over components can round to above 1."""
+        return super().cdf(self._checked(value)).clamp(max=1)
 
     def icdf(self, value: Float[Tensor, "*l 1"] | float) -> Float[Tensor, "*l b"]:
         """Quantiles at the levels ``value``, which broadcasts against ``(b,)``, by bisection.
