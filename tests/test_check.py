@@ -128,6 +128,14 @@ def test_a_single_collapsed_coordinate_is_a_look(rng):
     assert spread_finding(other, -other).verdict == "look"
 
 
+def test_a_few_collapsed_draws_are_too_few_to_say(rng):
+    """Their own scatter would put the error at 0; that of as many Gaussian draws does not."""
+    x = 1e-6 * torch.randn(4, 1, generator=rng, dtype=F64)
+    found = spread_finding(x, -x)
+    assert found.verdict == "trust" and float(found.arrays["errors"]) == pytest.approx(0.5**0.5)
+    assert spread_finding(x.repeat(100, 1), -x.repeat(100, 1)).verdict == "don't"
+
+
 def test_collapsed_particles_in_many_dimensions_are_seen_by_the_spread(rng):
     """100 points of a tenth of the width in 150 dimensions: what SVGD does on networks."""
     x = 0.1 * torch.randn(100, 150, generator=rng, dtype=F64)
@@ -243,8 +251,14 @@ def test_r_hat_is_arviz_and_needs_enough_draws(rng):
     assert r_hat_finding(chains[:, :, :1]).verdict == "trust"
     few = torch.randn(4, 60, 1, generator=rng, dtype=F64)
     assert r_hat_finding(few).verdict == "look"  # 240 effective draws at most, of 400
+    even = torch.special.ndtri((torch.arange(60, dtype=F64) + 0.5) / 60)
+    halves = [even[start::2][torch.randperm(30, generator=rng)] for _ in range(4) for start in (0, 1)]
+    alike = r_hat_finding(torch.stack(halves).view(4, 60, 1))  # chains that agree by construction, and are short
+    assert alike.value <= 1.01 and alike.verdict == "look" and 100 < float(alike.shown.split()[-3]) < 400
     still = torch.zeros(2, 50, 1)
     assert r_hat_finding(torch.cat([still, still + 1])).verdict == "don't"  # each stands still, elsewhere
+    lost = torch.where(torch.arange(60)[:, None] == 7, torch.nan, few)  # one draw of each that is no number
+    assert r_hat_finding(lost).verdict == "don't" and r_hat_finding(lost).value == math.inf
 
 
 def test_repeats_of_networks_must_agree_on_outputs_not_on_weights(rng):
