@@ -42,7 +42,7 @@ class Printed:
     Attributes:
         source: where it is printed.
         length: of training, in ``unit``.
-        unit: "steps" or "epochs".
+        unit: "steps", "epochs" or, of a bandit, "rounds".
         batch: data a step.
         samples: of the approximate posterior, a step.
         other_lengths: published method -> its length, where it has one of its own; HMC's are proposals.
@@ -50,7 +50,7 @@ class Printed:
 
     source: str
     length: int | None = None
-    unit: Literal["steps", "epochs"] = "steps"
+    unit: Literal["steps", "epochs", "rounds"] = "steps"
     batch: int | None = None
     samples: int | None = None
     other_lengths: Mapping[str, int | None] = field(default_factory=dict)
@@ -67,6 +67,12 @@ ENERGY = Printed("Table 6, whose minibatch is of samples", ENERGY_STEPS, samples
 CLASSIFICATION = Printed("Table 8", CLASSIFICATION_STEPS, batch=100, samples=100, other_lengths=HMC)
 FUNCTIONS_SMALL = Printed("appendix B.2.1 of function-space POVI", 500, "epochs", batch=100, samples=20)
 FUNCTIONS_LARGE = Printed("appendix B.2.1 of function-space POVI", 3_000, "epochs", batch=1_000, samples=20)
+FUNCTIONS_TOY = Printed("section 5.1 of function-space POVI", samples=50)
+BANDITS = Printed("appendix B.4 of function-space POVI", 50_000, "rounds")
+LIVI_TOY = Printed("appendix E.7 of LIVI", 5_000)
+LIVI_UCI = Printed("appendix E.4 of LIVI")
+LIVI_MNIST = Printed("appendix E.5 of LIVI", 100, "epochs", batch=256, samples=2)
+WILD = Printed("section 5 of Wild VI")
 FUNCTIONS_TABLES = ("table4", "table5", "table6", "table7", "table8")
 PRINTED: dict[str, Printed] = {
     "gpvi/figure1": Printed("appendix E", LINE_STEPS, samples=100, other_lengths={"hmc": None}),
@@ -77,6 +83,8 @@ PRINTED: dict[str, Printed] = {
     **{f"gpvi/figure{number}": CLASSIFICATION for number in (2, 8, 9)},
     "gpvi/table3/mnist": Printed("Table 9", MNIST_EPOCHS, "epochs", batch=50, samples=10),
     "gpvi/table4/cifar10": Printed("Table 10", CIFAR10_EPOCHS, "epochs", batch=50, samples=10),
+    **{f"fpovi/figure1/{region}": FUNCTIONS_TOY for region in ("data", "gap", "near", "far")},
+    **{f"fpovi/table3/{name}": BANDITS for name in ("mushroom", "wheel")},
     "fpovi/table2/mnist": Printed("section 5.2.2 of function-space POVI", 1_000, "epochs", batch=100),
     "fpovi/table9/mnist": Printed("appendix B.3 of function-space POVI", 1_000, "epochs", batch=1_000, samples=20),
     **{
@@ -88,6 +96,11 @@ PRINTED: dict[str, Printed] = {
         for table in FUNCTIONS_TABLES
         for name in names
     },
+    "livi/figure1": LIVI_TOY,
+    **{f"livi/table1/{name}": LIVI_UCI for name in ("boston", "concrete", "energy", "kin8nm", "naval")},
+    "livi/table2/mnist_ood": LIVI_MNIST,
+    "wild-vi/figure2": WILD,
+    "wild-vi/figure3": WILD,
 }
 
 

@@ -80,8 +80,8 @@ class Score:
 
 
 def steps_of(config: dict) -> int | None:
-    """The steps of training of a configuration, or the proposals of its chains; None if it has neither."""
-    return config.get("steps", config.get("num_steps"))
+    """The steps of training of a configuration, the proposals of its chains, or a bandit's rounds; None without any."""
+    return next((config[key] for key in ("steps", "num_steps", "rounds") if key in config), None)
 
 
 def no_deviations(method: str, profile: str) -> str:
