@@ -1,0 +1,78 @@
+"""What notebook 21 says of its records: yacht and boston, 20 splits, paired."""
+
+import numpy as np
+import pytest
+from of_records import Runs
+from scipy.stats import t as student
+
+RUNS = {name: Runs(f"fpovi-uci-{name}") for name in ("yacht", "boston")}
+OTHERS = Runs("uci-regression")
+BESIDE = ("deep_ensemble", "hmc")
+
+
+def scores(name, method, key):
+    """One number a split."""
+    if method not in BESIDE:
+        return RUNS[name].metric(method, key)
+    sign = -1 if key == "nll" else 1
+    return sign * OTHERS.metric(method, f"{name}_{'log_likelihood' if key == 'nll' else key}")
+
+
+def paired(name, method, rival, key):
+    """Mean difference, and the ends of its 95 % interval."""
+    found = scores(name, method, key) - scores(name, rival, key)
+    half = student.ppf(0.975, len(found) - 1) * found.std(ddof=1) / len(found) ** 0.5
+    return found.mean(), found.mean() - half, found.mean() + half
+
+
+def test_on_yacht_functions_are_ahead_on_every_split_by_both_measures():
+    for key, mean in (("rmse", -0.24), ("nll", -0.64)):
+        assert (scores("yacht", "f_svgd", key) < scores("yacht", "svgd", key)).sum() == 20
+        assert round(paired("yacht", "f_svgd", "svgd", key)[0], 2) == mean
+
+
+def test_on_boston_the_error_falls_and_the_likelihood_gets_worse():
+    mean, low, high = paired("boston", "f_svgd", "svgd", "rmse")
+    assert (round(mean, 2), round(low, 2), round(high, 2)) == (-0.13, -0.25, -0.02)
+    for method, rival in (("f_svgd", "svgd"), ("f_w_sgld", "w_sgld"), ("f_pi_sgld", "pi_sgld")):
+        assert paired("boston", method, rival, "nll")[1] > 0
+    assert round(paired("boston", "f_svgd", "svgd", "nll")[0], 2) == 0.16
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("key", ["rmse", "nll"])
+def test_f_svgd_cannot_be_told_from_a_deep_ensemble(name, key):
+    _, low, high = paired(name, "f_svgd", "deep_ensemble", key)
+    assert low < 0 < high
+
+
+def test_hmc_is_ahead_on_yacht_by_error_and_behind_on_boston():
+    assert paired("yacht", "f_svgd", "hmc", "rmse")[1] > 0 > paired("boston", "f_svgd", "hmc", "rmse")[2]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_with_the_prior_at_all_points_it_ends_where_the_exact_process_ends(name):
+    everywhere, process = (scores(name, method, "rmse").mean() for method in ("f_svgd_closed_form", "gp"))
+    assert 0.9 < everywhere / process < 1.05
+    assert scores(name, "f_svgd", "rmse").mean() < 0.9 * everywhere
+
+
+def test_on_yacht_the_process_is_ten_times_worse_than_hmc():
+    shown = [scores("yacht", f"f_svgd_closed_form{points}", "rmse").mean() for points in ("_4", "_20", "")]
+    assert shown == sorted(shown) and round(shown[-1], 1) == 4.6
+    assert scores("yacht", "gp", "rmse").mean() > 10 * scores("yacht", "hmc", "rmse").mean()
+    assert round(scores("yacht", "f_svgd", "rmse").mean(), 1) == 0.5
+
+
+def test_on_boston_sigma_is_half_of_the_error_as_the_ensembles_is():
+    error, noise, cover = (scores("boston", "f_svgd", key).mean() for key in ("rmse", "noise", "coverage_90"))
+    assert (round(error, 1), round(noise, 1)) == (2.7, 1.3) and f"{cover:.0%}" == "82%"
+    for key in ("noise", "spread"):
+        assert abs(scores("boston", "deep_ensemble", key).mean() / scores("boston", "f_svgd", key).mean() - 1) < 0.1
+    assert scores("boston", "hmc", "coverage_90").mean() > 0.9
+
+
+def test_the_records_are_as_long_as_printed_on_all_splits():
+    for runs, steps in ((RUNS["yacht"], 1_500), (RUNS["boston"], 2_500)):
+        assert runs.record("f_svgd").config["steps"] == steps and len(runs.seeds) == 20
+    assert np.isfinite(scores("boston", "gp", "nll")).all()
