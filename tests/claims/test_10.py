@@ -302,6 +302,9 @@ def test_at_lambda_1_gpvi_has_shut_the_hidden_layer_down_and_sits_on_the_bound()
         assert sizes.mean(1).max() < 1
         assert abs(metric(m, "sd_data").mean() / np.sqrt(1 + sizes).mean() - 1) < 0.1
         assert metric(m, "noise_share_data").min() > 0.8
+    sizes = np.stack([hidden_size("gpvi", s) for s in SEEDS])
+    assert (round(sizes.mean(), 1), round(np.sqrt(1 + sizes).mean(), 2)) == (0.4, 1.14)
+    assert round(metric("gpvi", "sd_data").mean(), 2) == 1.21
 
 
 def test_exact_draws_have_a_hidden_layer_in_the_hundreds_and_a_spread_below_one():
@@ -343,7 +346,7 @@ def test_the_kernel_of_svgds_particles_is_nearly_even_and_loses_against_the_prio
     off = kernel[~torch.eye(n, dtype=torch.bool)]
     assert off.quantile(0.05) > 0.3 / n and off.quantile(0.95) < 4 / n
     half_h = float(-(kernel / gradient)[0, 1])
-    assert min(half_h / s**2 for s in regression.PRIORS["scaled"].values()) > 5
+    assert round(min(half_h / s**2 for s in regression.PRIORS["scaled"].values())) == 13
 
 
 def test_the_particles_climb_tens_of_nats_above_exact_draws():
