@@ -45,3 +45,21 @@ def test_on_a_network_hmc_and_nuts_agree_on_every_prediction():
 def test_the_printed_chains_do_not_mix_on_a_network():
     run, found = chains("hmc_printed_bnn")
     assert run.metrics["rhat_max"] > 1.1 and (found["rhat"] > 1.01).double().mean() > 0.5
+
+
+def test_no_prediction_of_the_printed_chains_passes_and_their_probabilities_are_far_from_nuts():
+    (printed, a), (_, b), (nuts, c) = (chains(f"{method}_bnn") for method in ("hmc_printed", "hmc", "nuts"))
+    assert a["rhat"].min() > 1.01 and round(printed.metrics["rhat_max"], 2) == 2.76
+    assert printed.config["chains"] == 8 and c["mean"].numel() == 676
+    apart = [float((other["mean"] - c["mean"]).abs().mean()) for other in (a, b)]
+    assert [round(value, 3) for value in apart] == [0.016, 0.002]
+    assert nuts.metrics["ess_min"] > 3 * nuts.metrics["ess_weights_min"]
+
+
+def test_the_autocorrelation_times_of_the_printed_setting():
+    run, _ = chains("hmc_printed_regression")
+    length = run.config["step_size"] * run.config["num_leapfrog"]
+    variances = torch.linalg.eigvalsh(posterior(run.config["posterior"], run.seed).covariance)
+    correlation = torch.cos(length / variances.sqrt())
+    assert [round(float(tau)) for tau in (1 + correlation) / (1 - correlation)] == [190, 228, 425]
+    assert round(4 / length**2) == 25_600
