@@ -20,6 +20,7 @@ import test_14
 import test_15
 import test_18_19_wild as wild
 import test_20
+import test_21
 import test_23
 import test_readme_and_docs as readme
 from of_records import Runs
@@ -137,6 +138,12 @@ def test_wild():
 def test_function_space():
     svgd, functions = test_20.ratio(test_20.TOY, "svgd"), test_20.ratio(test_20.TOY, "f_svgd")
     assert f"{svgd:.0%} of HMC's spread on the data; f-SVGD has {functions:.0%}".replace("%", " %") in told()
+
+
+def test_function_space_on_uci():
+    test_21.test_on_yacht_functions_are_ahead_on_every_split_by_both_measures()
+    test_21.test_on_boston_the_error_falls_and_the_likelihood_gets_worse()
+    assert "yacht: ahead on 20 of 20 splits; boston: RMSE lower by 0.13, NLL higher by 0.16" in told()
 
 
 def test_livi():
