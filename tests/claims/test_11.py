@@ -283,6 +283,15 @@ def test_on_how_many_covariances_another_weight_is_better():
     assert ahead == [2, 0, 5, 4]
 
 
+def test_with_tanh_units_the_critics_sigma_error_is_smaller():
+    smooth = {dim: Runs("smooth-tables").metric(f"table1_{dim}d_amortized_ksd", "sigma_error") for dim in RUNS}
+    assert [int((smooth[dim] < metric("amortized_ksd", dim)).sum()) for dim in RUNS] == [9, 10]
+    assert (
+        round(float(np.median(smooth[5])), 3) == 0.014
+        and round(float(np.median(metric("amortized_ksd", 5))), 3) == 0.044
+    )
+
+
 def test_what_is_left_of_the_exact_direction_grows_towards_the_end():
     for runs in RUNS.values():
         size = np.median(runs.history("amortized_ksd", "critic_signal")[:, 1:], 0)
