@@ -8,7 +8,6 @@ import json
 
 import numpy as np
 import pytest
-import test_03
 import test_04
 import test_05
 import test_06
@@ -56,8 +55,11 @@ def test_the_time_of_a_step_is_that_of_readme():
 
 
 def test_2_a_step_on_the_exact_density():
-    test_03.test_a_step_of_block_takes_63_percent_longer_than_amortised_svgd_and_on_the_exact_density_14_less()
-    assert "with 61,706 weights a step costs 14 % less than amortised SVGD's" in told()
+    bench = json.loads((repository() / "results" / "bench" / "amd-epyc-2-threads.json").read_text())
+    rows = [row for row in bench["steps"] if row["method"] == "gpvi_exact_density" and row["dim"] > 60_000]
+    low, high = (f"{end(row['ratio'] for row in rows):.1f}" for end in (min, max))
+    assert f"a step costs {low} to {high} times one of amortised SVGD at the sizes of MNIST and CIFAR-10" in told()
+    assert len(rows) == 2
 
 
 def test_3_all_four_maps_fold():
@@ -136,7 +138,12 @@ def test_17_from_two_to_five_dimensions():
 
 def test_wild():
     learned, printed = wild.kl("svgd_full"), min(wild.kl(row).min() for row in wild.PRINTED)
-    assert f"KL {learned.min():.2f} to 0.04 against {printed:.2f} (3 seeds)" in told() and learned.max() < 0.0455
+    assert (
+        f"by SVGD: KL {learned.min():.2f} to 0.04 against {printed:.2f} (3 seeds); learned by KSD: 0.03 to 0.21"
+        in told()
+    )
+    wild.test_18_ksd()
+    assert learned.max() < 0.0455
     assert f"a power decay with a free exponent ends at {wild.kl('power_free')[0]:.3f}" in told()
     copied, steps = wild.at_ten("transfer"), wild.at_ten("svgd")
     spans = [f"−{-found.max():.2f} to −{-found.min():.2f}" for found in (copied, steps)]
