@@ -5,6 +5,8 @@ import pytest
 from of_records import Runs
 from scipy.stats import t as student
 
+from gpvi_lib.report import scoreboard
+
 RUNS = {name: Runs(f"fpovi-uci-{name}") for name in ("yacht", "boston")}
 OTHERS = Runs("uci-regression")
 BESIDE = ("deep_ensemble", "hmc")
@@ -90,3 +92,21 @@ def test_the_records_are_as_long_as_printed_on_all_splits():
     for runs, steps in ((RUNS["yacht"], 1_500), (RUNS["boston"], 2_500)):
         assert runs.record("f_svgd").config["steps"] == steps and len(runs.seeds) == 20
     assert np.isfinite(scores("boston", "gp", "nll")).all()
+
+
+def test_the_verdicts_of_tables_4_and_5():
+    board = scoreboard.build("paper")
+    names = [f"fpovi/table{table}/{name}" for table in (4, 5) for name in RUNS]
+    printed = ("svgd", "w_sgld", "pi_sgld", "f_svgd", "f_w_sgld", "f_pi_sgld")
+    rows = board[board["item"].isin(names) & board["method"].isin(printed) & (board["setting"] == "printed")]
+    assert rows["verdict"].value_counts().to_dict() == {"agrees": 15, "lower error": 4, "inconclusive": 5}
+    functions = rows[
+        rows["item"].str.endswith("boston") & (rows["method"].str.startswith("f_") | (rows["metric"] == "test_nll"))
+    ]
+    assert (functions["ours_mean"] > functions["paper_mean"]).all() and len(functions) == 9
+
+
+def test_sigma_differs_between_functions_and_weights_and_the_likelihood_stays():
+    assert [round(scores("boston", m, "noise").mean(), 2) for m in ("f_svgd", "svgd")] == [1.32, 2.26]
+    ends = [scores("boston", f"f_svgd_closed_form{points}", "nll").mean() for points in ("_4", "")]
+    assert [round(float(end), 2) for end in ends] == [2.72, 2.68]
