@@ -73,7 +73,7 @@ def test_variances_with_one_and_two_batches():
 def test_one_batch_of_32():
     found = lines("two-gradients", 2)
     assert found["direct"][2] == pytest.approx(0.4, abs=0.05) == found["GPVI, paper h"][2]
-    gap = found["direct"] - found["GPVI, paper h"]
-    assert (gap > 0).all() and (gap < 0.05).all() and (found["GPVI, half h"] < found["GPVI, paper h"]).all()
+    direct, paper, half = (found[name][1:] for name in ("direct", "GPVI, paper h", "GPVI, half h"))  # from 16 on
+    assert (direct > paper).all() and (direct - paper < 0.05).all() and (half < paper).all()
     noise = lines("two-gradients", 1)
     assert (np.abs(noise["GPVI, paper h"] / noise["direct"] - 1)[1:] < 0.2).all()
