@@ -110,3 +110,15 @@ def test_sigma_differs_between_functions_and_weights_and_the_likelihood_stays():
     assert [round(scores("boston", m, "noise").mean(), 2) for m in ("f_svgd", "svgd")] == [1.32, 2.26]
     ends = [scores("boston", f"f_svgd_closed_form{points}", "nll").mean() for points in ("_4", "")]
     assert [round(float(end), 2) for end in ends] == [2.72, 2.68]
+
+
+def test_two_layers_on_yacht():
+    for shape, method, said in (
+        ("50-50", "f_svgd", ("0.67 ± 0.10", "0.68 ± 0.07")),
+        ("10-10", "f_svgd", ("0.50 ± 0.04", "0.63 ± 0.03")),
+        ("10-10", "svgd", ("0.58 ± 0.05", "0.64 ± 0.05")),
+    ):
+        runs = Runs(f"fpovi-uci-yacht-{shape}")
+        for key, text in zip(("rmse", "nll"), said, strict=True):
+            found = runs.metric(method, key)
+            assert f"{found.mean():.2f} ± {found.std(ddof=1) / len(found) ** 0.5:.2f}" == text and len(found) == 20
