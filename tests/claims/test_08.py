@@ -24,7 +24,10 @@ def test_the_printed_run_is_worth_about_as_many_draws_as_predicted_and_its_rhat_
     kept = run.config["chains"] * (run.config["num_steps"] - run.config["burn_in"])
     worth = kept * (1 - correlation) / (1 + correlation)
     assert 0.5 * worth.min() < found["weights_ess"].min() and found["weights_ess"].max() < 2 * worth.max()
-    assert found["weights_rhat"].max() > 1.01
+    assert found["weights_rhat"].min() > 1.01 and run.config["chains"] == 4
+    assert [round(float(end)) for end in (worth.min(), worth.max())] == [47, 105]
+    mean_tau = ((1 + correlation) / (1 - correlation)).mean()
+    assert round(float(mean_tau)) == 281 and round(5_000 / float(mean_tau)) == 18
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -63,3 +66,10 @@ def test_the_autocorrelation_times_of_the_printed_setting():
     correlation = torch.cos(length / variances.sqrt())
     assert [round(float(tau)) for tau in (1 + correlation) / (1 - correlation)] == [190, 228, 425]
     assert round(4 / length**2) == 25_600
+
+
+def test_half_the_autocorrelation_time_of_the_network_and_the_kept_states_in_it():
+    run, _ = chains("hmc_printed_bnn")
+    half = 2 / (run.config["step_size"] * run.config["num_leapfrog"]) ** 2
+    assert round(half) == 12_800
+    assert round((run.config["num_steps"] - run.config["burn_in"]) / half, 2) == 0.39
