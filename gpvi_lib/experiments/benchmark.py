@@ -75,16 +75,22 @@ class Counted:
 
 REFERENCE_DRAWS, SPARE_DRAWS = 4_000, 3_000
 """What methods are compared with; and further draws, the yardstick: how far apart are two samples of one density?"""
-REFERENCE_NUTS = {"sampler": "nuts", "chains": 8, "warmup": 500, "draws": 1_750, "target_accept": 0.95}
+REFERENCE_CHAINS = {
+    "sampler": "hmc", "chains": 64, "step_size": 0.1, "num_leapfrog": [10, 40], "adapt": True, "target_acceptance": 0.9,
+    "num_steps": 1_700, "burn_in": 600, "thin": 10,
+}  # fmt: skip
 
 
 def reference_config(method: str, profile: str) -> dict:
-    """Exact draws of the funnel; long chains of NUTS for the others."""
+    """Exact draws of the funnel; many long chains of HMC for the others."""
+    numbers = {"reference": REFERENCE_DRAWS, "spare": SPARE_DRAWS}
     if method == "funnel":
-        return {"sampler": "exact", "reference": REFERENCE_DRAWS, "spare": SPARE_DRAWS}
-    spec = REFERENCE_NUTS | {"max_tree_depth": 8, "reference": REFERENCE_DRAWS, "spare": SPARE_DRAWS}
-    small = {"smoke": {"chains": 2, "warmup": 30, "draws": 70}, "quick": {"chains": 4, "warmup": 150, "draws": 350}}
-    return spec | small.get(profile, {})
+        return {"sampler": "exact"} | numbers
+    small = {
+        "smoke": {"num_steps": 60, "burn_in": 30, "thin": 2},
+        "quick": {"num_steps": 400, "burn_in": 200, "thin": 4},
+    }
+    return REFERENCE_CHAINS | numbers | small.get(profile, {})
 
 
 def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
@@ -95,18 +101,18 @@ def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
     if isinstance(target, Funnel):
         return Outcome({"draws": float(number)}, {"draws": target.sample(number, rng)})
     start = torch.randn(config["chains"], target.dim, generator=rng, dtype=torch.float64)
-    chains, info = run_nuts(config, target.log_prob, start, context)
-    found = diagnostics(chains)
-    seconds = info.pop("seconds")
-    draws = evenly(chains.flatten(0, 1), number)
-    metrics = info | {"rhat_max": float(found["rhat"].max()), "ess_min": float(found["ess"].min())}
+    result = run_hmc(config, target.log_prob, start, context, rng, adapt=config["adapt"])
+    found = diagnostics(result.samples.transpose(0, 1))
+    draws = evenly(result.samples.flatten(0, 1), number)
+    metrics = {"rhat_max": float(found["rhat"].max()), "ess_min": float(found["ess"].min())}
+    metrics |= {"acceptance": float(result.acceptance.mean()), "draws": float(len(draws))}
     mixed = draws[torch.randperm(len(draws), generator=rng)].float()
-    return Outcome(metrics | {"draws": float(len(draws))}, {"draws": mixed}, seconds)
+    return Outcome(metrics, {"draws": mixed}, result.seconds)
 
 
 REFERENCE = Experiment(
     name="benchmark-reference",
-    title="References of the benchmark: exact draws, and long chains of NUTS",
+    title="References of the benchmark: exact draws, and long chains of HMC",
     methods=("eight_schools", "funnel", "logistic"),
     config=reference_config,
     seeds=one_seed,
@@ -203,7 +209,7 @@ SIZES: dict[str, dict] = {
         "bracket": {"num_samples": 200, "draws": 50, "regression": 500, "values": 1_000},
     },
     "paper": {
-        "steps": 2_000, "hmc": (1_500, 500), "short": (100, 80), "nuts": (500, 500), "draws": DRAWS,
+        "steps": 2_000, "hmc": (1_500, 500), "short": (100, 80), "nuts": (300, 250), "draws": DRAWS,
         "bracket": {"num_samples": 1_000, "draws": 200, "regression": 2_000, "values": 5_000},
     },
 }  # fmt: skip
