@@ -9,6 +9,7 @@ with ``J_i = ∂f_i/∂w_i``: that is :class:`FunctionSpaceParVI`, for free part
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +22,7 @@ from gpvi_lib.function_priors import FunctionPrior, shared_outputs, weight_scale
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.objectives import DirectionObjective, ParVI
 from gpvi_lib.samplers import Sampler
+from gpvi_lib.several import Several
 from gpvi_lib.targets import LearnedNoise, Posterior
 
 Points = Jitter | KDE | Uniform | Tensor | None
@@ -192,12 +194,16 @@ class FunctionPosterior:
         return gradient + torch.cat([total.flatten(1), torch.zeros_like(shared)], 1)
 
 
-def _check_target(target: object) -> None:
+def _check_target(target: Any) -> None:
     missing = [name for name in ("network", "likelihood", "inputs", "targets") if not hasattr(target, name)]
     if missing:
         raise ValueError(
             f"function space needs a target with network and likelihood, such as Posterior; {type(target).__name__} "
             f"has no {' and no '.join(missing)}"
+        )
+    if isinstance(target.inputs, Several):
+        raise ValueError(
+            "function space looks at points between the inputs: wrap the module in one that takes one tensor"
         )
 
 

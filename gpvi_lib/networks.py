@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,6 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 
 from gpvi_lib.activations import ACTIVATIONS, check_activation
+from gpvi_lib.several import Several, as_inputs
 
 
 class FlatModule:
@@ -24,8 +26,9 @@ class FlatModule:
     all layers but the last makes that one Bayesian.
 
     Args:
-        module: any module with one tensor in and one out, without batch norm. Batch norm is refused: its output for
-            one datum depends on the others in the minibatch, or on running statistics of other weights.
+        module: any module with one tensor out and one or several in (a tuple, or a dictionary of those that it takes
+            by name), without batch norm. Batch norm is refused: its output for one datum depends on the others in the
+            minibatch, or on running statistics of other weights.
 
     Attributes:
         dim: number of weights d.
@@ -93,21 +96,24 @@ class FlatModule:
             for (name, shape), chunk in zip(self._shapes.items(), chunks, strict=True)
         }
 
-    def __call__(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "n b ..."]:
-        """Outputs of all ``n`` networks on the same inputs.
+    def __call__(self, w: Float[Tensor, "n d"], inputs: Any) -> Float[Tensor, "n b ..."]:
+        """Outputs of all ``n`` networks on the same inputs, ``(b, ...)`` or several such tensors.
 
         Raises:
             ValueError: if inputs and weights are not of the same precision, or the module returns no tensor.
         """
-        if inputs.is_floating_point() and inputs.dtype != w.dtype:
-            raise ValueError(
-                f"the inputs are {inputs.dtype} and the weights {w.dtype}: convert the data, for example by .float(), "
-                "or give the sampler their dtype"
-            )
+        inputs = as_inputs(inputs)
+        positional, named = (inputs.positional, inputs.named) if isinstance(inputs, Several) else ((inputs,), {})
+        for part in (*positional, *named.values()):
+            if part.is_floating_point() and part.dtype != w.dtype:
+                raise ValueError(
+                    f"the inputs are {part.dtype} and the weights {w.dtype}: convert the data, for example by "
+                    ".float(), or give the sampler their dtype"
+                )
         constants = self._constants_like(w)
 
         def one(parameters: dict[str, Tensor]) -> Tensor:
-            outputs = functional_call(self._module, parameters | constants, (inputs,))
+            outputs = functional_call(self._module, parameters | constants, positional, named)
             if not isinstance(outputs, Tensor):
                 raise ValueError(
                     f"the module must return one tensor, got {type(outputs).__name__}: wrap it in one that does"

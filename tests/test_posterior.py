@@ -161,8 +161,8 @@ def test_data_of_another_kind_are_refused(normal):
     x, y = normal(5, 2), normal(5)
     with pytest.raises(ValueError, match="inputs must be one tensor, got ndarray: torch.as_tensor makes one"):
         Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x.numpy(), y)
-    with pytest.raises(ValueError, match="inputs must be one tensor, got tuple"):
-        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), (x, x), y)
+    with pytest.raises(ValueError, match="inputs must be one tensor, got list"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), [x, x], y)
     with pytest.raises(ValueError, match="the inputs are on cpu and the targets on meta: move one of them"):
         Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, torch.zeros(5, dtype=torch.long, device="meta"))
     target = Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y)

@@ -39,14 +39,14 @@ def test_the_last_release_of_the_changelog_is_the_version():
     assert read["CHANGELOG.md"].index("## Unreleased") < read["CHANGELOG.md"].index(f"## {version}")
 
 
-def run_snippet(text, heading, monkeypatch, folder, *changes):
-    """The names that the Python code below a heading defines, run in `folder` with few steps."""
-    code = re.search(rf"## {heading}\n.*?```python\n(.*?)```", text, re.DOTALL)[1]
+def run_snippet(text, heading, monkeypatch, folder, *changes, after=()):
+    """The names that the Python code below a heading defines, run in `folder` with few steps, after other code."""
+    code = re.search(rf"## {re.escape(heading)}\n.*?```python\n(.*?)```", text, re.DOTALL)[1]
     for old, new in changes:
         assert code.count(old) == 1
         code = code.replace(old, new)
     monkeypatch.chdir(folder)
-    names = {}
+    names = dict(after)
     exec(code, names)
     return names
 
@@ -75,6 +75,14 @@ def test_the_snippet_for_a_model_runs_and_its_file_brings_the_sampler_back(monke
     again = load_sampler(tmp_path / "posterior.safetensors")
     drawn = [sampler.sample(3, torch.Generator().manual_seed(1)) for sampler in (again, names["sampler"])]
     assert torch.equal(*drawn)
+
+
+def test_the_snippets_for_the_priors_scale_and_for_a_gpu_run(monkeypatch, tmp_path):
+    shorter = ("steps=300", "steps=30")
+    names = run_snippet(OWN_MODEL, "Which scale for the prior?", monkeypatch, tmp_path, shorter)
+    assert list(names["found"]) == [0.3, 1.0, 3.0] and names["found"][names["best"]] == max(names["found"].values())
+    again = run_snippet(OWN_MODEL, "On a GPU", monkeypatch, tmp_path, after=names)
+    assert again["sampler"].sample(2, seed=0).device.type == again["device"]
 
 
 @pytest.mark.parametrize("text", [TEXT, OWN_MODEL], ids=["README", "your-own-model"])

@@ -216,8 +216,8 @@ LANGEVIN = {
 def _label(filler: Filler) -> str:
     """The method's name; ``<method>_best`` where only the setting says that it is one."""
     if filler.experiment.name.startswith("wild-"):
-        row, at, depth = re.fullmatch(r"(.*?)(_t(\d+))?", filler.method).groups()
-        return LANGEVIN[row] + (f", T = {depth}" if at else "")
+        row, *depth = re.split(r"_t(?=\d+$)", filler.method)
+        return ", T = ".join([LANGEVIN[row], *depth])
     if filler.method in METHOD_LABELS:
         return METHOD_LABELS[filler.method]
     _, published, _, setting = filler.key

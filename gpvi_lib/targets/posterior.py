@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +13,7 @@ from torch.distributions import Distribution
 from torch.utils.data import Dataset, default_collate
 
 from gpvi_lib.networks import FlatModule
+from gpvi_lib.several import Several, as_inputs
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
@@ -29,13 +31,15 @@ TIED = (
 
 
 def _check_data(inputs: object, targets: object) -> None:
-    for name, data in (("inputs", inputs), ("targets", targets)):
+    parts = inputs.items() if isinstance(inputs, Several) else [(None, inputs)]
+    named = [("inputs" if of is None else f"inputs[{of!r}]", part) for of, part in parts]
+    for name, data in (*named, ("targets", targets)):
         if not isinstance(data, Tensor):
             raise ValueError(f"{name} must be one tensor, got {type(data).__name__}: torch.as_tensor makes one")
         if data.is_floating_point() and not bool((good := torch.isfinite(data)).all()):
             where = (~good).nonzero()[0].tolist()
             raise ValueError(f"{name}{where} is {data[tuple(where)].item()}: leave such data out, or fill them in")
-    assert isinstance(inputs, Tensor) and isinstance(targets, Tensor), "just seen"
+    assert isinstance(inputs, (Tensor, Several)) and isinstance(targets, Tensor), "just seen"
     if len(inputs) != len(targets):
         raise ValueError(f"{len(inputs)} inputs but {len(targets)} targets")
     if not len(inputs):
@@ -52,7 +56,8 @@ class Posterior:
         likelihood: ``(outputs (n, b, ...), targets (b, ...)) -> log-probabilities (n, b)`` of the data under each of
             ``n`` networks, independent given the weights. :class:`NormalLikelihood` and
             :class:`CategoricalLikelihood` are two; any function will do.
-        inputs: ``(N, ...)``.
+        inputs: ``(N, ...)``; for a module that takes several tensors a tuple of them, or a dictionary of those it takes
+            by name, each with N rows.
         targets: ``(N, ...)``.
         prior: anything with ``log_prob(w)``; ``None`` for independent normals with mean 0 and variance 1 / fan-in.
         power: of a tempered likelihood, ``p(w) p(D | w)^power``; 1 is Bayes' rule.
@@ -79,18 +84,20 @@ class Posterior:
         self,
         module: nn.Module | FlatModule,
         likelihood: LogLikelihood,
-        inputs: Float[Tensor, "N ..."],
+        inputs: Any,
         targets: Float[Tensor, "N ..."],
         prior=None,
         power: float = 1.0,
-        held_out: tuple[Float[Tensor, "M ..."], Float[Tensor, "M ..."]] | None = None,
+        held_out: tuple[Any, Float[Tensor, "M ..."]] | None = None,
     ) -> None:
+        inputs = as_inputs(inputs)
         _check_data(inputs, targets)
         if not power > 0:
             raise ValueError(f"the power of the likelihood must be positive, got {power}")
         self.power = float(power)
         self.network = module if isinstance(module, FlatModule) else FlatModule(module)
-        self.likelihood, self.inputs, self.targets = likelihood, inputs, targets
+        self.likelihood, self.targets = likelihood, targets
+        self.inputs: Any = inputs  # a tensor, or Several
         dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
         self.prior = NormalPrior(self.network.fan_in_scale(dtype).to(inputs.device)) if prior is None else prior
         self.dim, self.num_data = self.network.dim, len(inputs)
@@ -98,6 +105,7 @@ class Posterior:
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
         self._check_rows(dtype)
         if held_out is not None:
+            held_out = (as_inputs(held_out[0]), held_out[1])
             self._check_held_out(*held_out)
         self.held_out = held_out
 
@@ -113,8 +121,8 @@ class Posterior:
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the module cannot be evaluated on inputs {tuple(self.inputs.shape[1:])} for many weights at once; it "
-                "has to take one tensor and return one, by operations that torch.vmap knows (wrap it in a module that "
-                f"takes its inputs as one tensor, or does without what is refused): {error}"
+                "has to take the inputs as they are (a tensor, a tuple, or a dictionary of those it takes by name) and "
+                f"return one tensor, by operations that torch.vmap knows: {error}"
             ) from error
         if hasattr(self.likelihood, "check"):
             self.likelihood.check(outputs, self.targets)
@@ -138,7 +146,7 @@ class Posterior:
         if not torch.allclose(together, alone, rtol=close, atol=close * scale, equal_nan=True):
             raise ValueError(TIED)
 
-    def _check_held_out(self, inputs: Tensor, targets: Tensor) -> None:
+    def _check_held_out(self, inputs: Any, targets: Tensor) -> None:
         """Data put aside have to be such as the others."""
         _check_data(inputs, targets)
         for name, seen, aside in (("inputs", self.inputs, inputs), ("targets", self.targets, targets)):
@@ -164,7 +172,7 @@ class Posterior:
         value = self.likelihood(self.network(w, inputs), targets)
         return (value.logsumexp(0) - math.log(len(w))).mean()
 
-    def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Tensor, Tensor]:
+    def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Any, Tensor]:
         """Inputs and targets of a minibatch, or all."""
         return (self.inputs, self.targets) if batch is None else (self.inputs[batch], self.targets[batch])
 
@@ -191,7 +199,7 @@ class Posterior:
         return (value if self.power == 1 else self.power * value) + self.prior.log_prob(w)
 
     @torch.no_grad()
-    def predictive(self, w: Float[Tensor, "n d"], inputs: Float[Tensor, "b ..."]) -> Distribution:
+    def predictive(self, w: Float[Tensor, "n d"], inputs: Any) -> Distribution:
         """``(1/n) Σ_i p(y | x_b, w_i)``, a ``torch.distributions`` object with one batch axis ``(b,)``.
 
         Of a regression with mean, quantiles and density (:class:`NormalMixture`); of a classifier with ``probs``. Many
@@ -207,7 +215,7 @@ class Posterior:
             )
         if not len(w):
             raise ValueError("w holds 0 networks, and their mean is not defined: draw at least one")
-        parts = inputs.split(max(1, EVALUATED // len(w)))
+        parts = as_inputs(inputs).split(max(1, EVALUATED // len(w)))
         return self.likelihood.predictive(torch.cat([self.network(w, part) for part in parts], dim=1))
 
 
@@ -255,7 +263,7 @@ class StreamedPosterior(Posterior):
         super().__init__(module, likelihood, *few, prior, power, held_out)
         self.num_data = number
 
-    def _read(self, rows: Int[Tensor, " b"]) -> tuple[Tensor, Tensor]:
+    def _read(self, rows: Int[Tensor, " b"]) -> tuple[Any, Tensor]:
         """Inputs and targets of some data."""
         items = [self.dataset[row] for row in rows.tolist()]
         if not items:
@@ -263,9 +271,10 @@ class StreamedPosterior(Posterior):
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
             raise ValueError(f"items of the dataset must be pairs (input, target), got {type(items[0]).__name__}")
         inputs, targets = default_collate(items)
-        return inputs.to(self.device), targets.to(self.device)
+        inputs = tuple(inputs) if isinstance(inputs, list) else inputs
+        return as_inputs(inputs).to(self.device), targets.to(self.device)
 
-    def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Tensor, Tensor]:
+    def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Any, Tensor]:
         if batch is None:
             raise ValueError(f"the {self.num_data} data are read by minibatches: give fit a batch_size")
         return self._read(batch)

@@ -20,6 +20,7 @@ import test_14
 import test_15
 import test_18_19_wild as wild
 import test_20
+import test_21
 import test_23
 import test_readme_and_docs as readme
 from of_records import Runs
@@ -39,7 +40,11 @@ def test_the_errors_of_table_2(place):
     here = told()[told().index(place) :][:900]
     assert exact in here and helper in here
     printed = [f"{readme.of_table_2(method):.2f}" for method in ("gpvi_exact_jac", "gpvi")]
-    assert f"error of {exact}, as printed ({printed[0]})" in told() and f"we get {helper}, where {printed[1]}" in told()
+    assert (
+        f"error of {exact}; {printed[0]} ± 0.07 is printed" in told()
+        and f"we get {helper}, where {printed[1]}" in told()
+    )
+    assert round(readme.sigma_error("gpvi_best"), 2) < 0.05 and not test_13.lost("gpvi_best")
     assert readme.sigma_error("gpvi") > 3 * readme.sigma_error("gpvi_exact_jac")
 
 
@@ -47,6 +52,14 @@ def test_the_time_of_a_step_is_that_of_readme():
     readme.test_readme_gives_the_time_of_a_step()
     for text in ("1.1 to 1.4 times", "from 60,000 weights up, and 1.1 to 3.2 times below"):
         assert text in told() and text in readme.said("README")
+
+
+def test_2_a_step_on_the_exact_density():
+    bench = json.loads((repository() / "results" / "bench" / "amd-epyc-2-threads.json").read_text())
+    rows = [row for row in bench["steps"] if row["method"] == "gpvi_exact_density" and row["dim"] > 60_000]
+    low, high = (f"{end(row['ratio'] for row in rows):.1f}" for end in (min, max))
+    assert f"a step costs {low} to {high} times one of amortised SVGD at the sizes of MNIST and CIFAR-10" in told()
+    assert len(rows) == 2
 
 
 def test_3_all_four_maps_fold():
@@ -57,16 +70,12 @@ def test_3_all_four_maps_fold():
 def test_4_one_warm_step_diverges_and_a_converged_solver_does_not():
     test_04.test_one_warm_started_step_ends_in_nan_within_200_steps_with_fresh_noise_and_with_fixed()
     test_04.test_no_cold_and_no_converged_solver_diverges()
-    assert "one warm step diverges within 200 steps, also with fixed noise" in told()
+    assert "started from the last answer, diverges within 200 steps, even on fixed noise" in told()
 
 
 def test_5_directions_lost():
-    lost = len(test_13.lost("gpvi"))
-    dims = sum(
-        len(test_13.truth(method="gpvi", seed=seed)) for seed in test_13.Runs("bayesian-linear-regression").seeds
-    )
-    assert f"with the helper {lost} of {dims} directions are lost on Table 2" in told()
-    assert not test_13.lost("gpvi_exact_jac")
+    assert f"{len(test_13.lost('gpvi'))} of 10 runs of Table 2 lose a direction" in told()
+    assert not test_13.lost("gpvi_exact_jac") and not test_13.lost("gpvi_best")
 
 
 def test_6_the_exact_inverse_in_five_dimensions():
@@ -77,7 +86,7 @@ def test_6_the_exact_inverse_in_five_dimensions():
 def test_7_amortised_svgd_climbs_from_its_target():
     readme.test_from_the_target_one_batch_climbs()
     test_06.test_in_ten_dimensions_one_batch_climbs_and_two_stay_at_the_optimum()
-    assert "it climbs from 0 to 6.5 nats, as GPVI with one batch does; with two batches neither" in told()
+    assert "climbs to a KL of 6.5 nats. GPVI with one batch climbs, too; with two batches neither does" in told()
 
 
 def test_8_smooth_units_cut_the_critics_error_to_a_third():
@@ -103,13 +112,15 @@ def test_11_images():
 def test_12_figure_1():
     hmc, svgd, gpvi = (test_10.metric(method).mean() for method in ("hmc", "svgd", "gpvi"))
     assert f"distance to NUTS: HMC {hmc:.2f}, SVGD {svgd:.2f}, GPVI {gpvi:.1f} (3 seeds)" in told()
-    assert round(gpvi / svgd) in (25, 26) and "25 times as far from NUTS" in told()
+    assert round(gpvi / svgd) == 26 and "26 times as far from NUTS" in told()
 
 
 def test_14_two_classes():
     gpvi, svgd, ensemble = (test_14.metric(2, method).mean() for method in ("gpvi", "svgd", "deep_ensemble"))
-    text = f"distance to NUTS, two classes: GPVI {gpvi:.2f}, SVGD {svgd:.2f}, ensemble {ensemble:.2f} (3 seeds)"
-    assert text in told()
+    text = (
+        f"two classes: SVGD {svgd:.2f}, ensemble {ensemble:.2f} (3 seeds); GPVI {gpvi:.2f} after 400 of 500,000 steps"
+    )
+    assert text in told() and Runs("classification-2").record("gpvi").config["steps"] == 400
 
 
 def test_16_what_the_helper_adds():
@@ -127,7 +138,12 @@ def test_17_from_two_to_five_dimensions():
 
 def test_wild():
     learned, printed = wild.kl("svgd_full"), min(wild.kl(row).min() for row in wild.PRINTED)
-    assert f"KL {learned.min():.2f} to 0.04 against {printed:.2f} (3 seeds)" in told() and learned.max() < 0.0455
+    assert (
+        f"by SVGD: KL {learned.min():.2f} to 0.04 against {printed:.2f} (3 seeds); learned by KSD: 0.03 to 0.21"
+        in told()
+    )
+    wild.test_18_ksd()
+    assert learned.max() < 0.0455
     assert f"a power decay with a free exponent ends at {wild.kl('power_free')[0]:.3f}" in told()
     copied, steps = wild.at_ten("transfer"), wild.at_ten("svgd")
     spans = [f"−{-found.max():.2f} to −{-found.min():.2f}" for found in (copied, steps)]
@@ -137,6 +153,12 @@ def test_wild():
 def test_function_space():
     svgd, functions = test_20.ratio(test_20.TOY, "svgd"), test_20.ratio(test_20.TOY, "f_svgd")
     assert f"{svgd:.0%} of HMC's spread on the data; f-SVGD has {functions:.0%}".replace("%", " %") in told()
+
+
+def test_function_space_on_uci():
+    test_21.test_on_yacht_functions_are_ahead_on_every_split_by_both_measures()
+    test_21.test_on_boston_the_error_falls_and_the_likelihood_gets_worse()
+    assert "yacht: ahead on 20 of 20 splits; boston: RMSE lower by 0.13, NLL higher by 0.16" in told()
 
 
 def test_livi():

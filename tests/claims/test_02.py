@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from of_records import history, runs, values
+from of_records import arrays, history, runs, values
 
 from gpvi_lib import Banana
 from gpvi_lib.experiments import injectivity_plane
@@ -40,6 +40,23 @@ def test_five_of_120_runs_claim_more_than_the_evidence_those_on_the_exact_densit
     assert folded("banana_turned", "exact_density").sum() == 4
 
 
+def test_no_run_starts_with_a_fold_and_one_by_the_functional_gradient_ends_as_a_mirror_image():
+    start = [
+        run["history_negative_share"][0].item()
+        for target in TARGETS
+        for kind in KINDS
+        for run in arrays("injectivity-plane", f"{target}_{kind}")
+    ]
+    assert len(start) == 120 and set(start) <= {0.0, 1.0}
+    mirrored = {kind: (everywhere("negative_share", [kind]) == 1).sum() for kind in KINDS}
+    assert mirrored == {"exact_density": 0, "gpvi": 1, "lipschitz": 0, "no_head": 0}
+
+
+def test_the_price_of_a_guarantee_by_the_order_of_coordinates():
+    ratio = {k: plane("banana_turned", k, "elbo").mean() / plane("banana", k, "elbo").mean() for k in KINDS}
+    assert round(ratio["no_head"]) == 13 and round(ratio["lipschitz"]) == 7 and round(ratio["exact_density"], 1) == 3.6
+
+
 def test_their_true_elbo_is_the_worst_of_their_group():
     true, worst = plane("banana_turned", "exact_density", "elbo"), folded("banana_turned", "exact_density")
     assert true[worst].max() < true[~worst].min()
@@ -72,6 +89,42 @@ def test_with_the_kernel_on_z_relu_and_softplus_train_and_the_other_units_end_at
     accuracy = {unit: values("activations", f"functional_{unit}", "accuracy_percent") for unit in UNITS}
     assert {unit for unit in UNITS if accuracy[unit].min() > 98} == {"relu", "softplus"}
     assert {unit for unit in UNITS if accuracy[unit].max() < 20} == UNITS - {"relu", "softplus"}
+
+
+def of_problem(problem, key):
+    return {unit: values("activations", f"{problem}_{unit}", key) for unit in UNITS}
+
+
+def test_on_the_ring_which_units_claim_a_divergence_below_zero():
+    claimed = of_problem("ring", "kl_claimed")
+    assert {unit: (claimed[unit] < 0).sum() for unit in UNITS} == {
+        "relu": 2, "tanh": 0, "softplus": 3, "silu": 0, "gelu": 1, "elu": 2
+    }  # fmt: skip
+
+
+def test_on_the_regression_every_smooth_unit_is_worse_than_relu():
+    error = of_problem("regression", "sigma_error")
+    assert all((error[unit] > error["relu"]).all() for unit in UNITS - {"relu"})
+
+
+def test_on_figure_8_softplus_is_ahead_of_tanh_and_relu_on_every_seed():
+    elbo = of_problem("classes", "elbo")
+    lead = elbo["softplus"] - elbo["tanh"]
+    assert round(lead.min(), 1) == 0.2 and round(lead.max(), 1) == 4.5
+    assert all((elbo["softplus"] > elbo[unit]).sum() >= 2 for unit in UNITS - {"softplus"})
+    assert (elbo["softplus"] > elbo["relu"]).all() and (elbo["elu"] > elbo["softplus"]).sum() == 1
+
+
+def test_on_the_digits_relu_is_ahead_of_every_smooth_unit_by_little():
+    auroc = of_problem("digits", "auroc")
+    leads = np.array([auroc["relu"] - auroc[unit] for unit in UNITS - {"relu"}])
+    assert leads.min() > 0 and leads.max() < 0.04 and leads.mean(1).min() < 0.01
+
+
+def test_the_medians_of_the_critics_error():
+    error = of_problem("critic", "direction_error")
+    assert [round(float(np.median(error[unit])), 2) for unit in ("relu", "tanh", "softplus")] == [0.58, 0.42, 0.29]
+    assert ((error["tanh"] < error["relu"]).sum(), (error["softplus"] < error["relu"]).sum()) == (2, 2)
 
 
 # Four classes, over λ
@@ -113,3 +166,49 @@ def test_training_the_scale_beats_every_fixed_one_clearly_with_the_exact_density
 
 def test_the_trained_scale_ends_near_seven_tenths():
     assert abs(of("gpvi_exact_density", "lambda_mean").mean() - 0.7) < 0.05
+
+
+def test_at_lambda_1_the_condition_holds_everywhere_at_the_start_and_at_5_percent_at_the_end():
+    share = history("injectivity", "gpvi_lambda_1", "positive_definite_share")
+    assert share.shape == (3, 11) and (share[:, 0] == 1).all()
+    assert round(100 * at("gpvi", 1.0, "positive_definite_share").mean()) == 5
+
+
+def test_at_lambda_1_two_of_three_seeds_fold_on_the_way_and_none_shows_it_at_the_end():
+    negative = history("injectivity", "gpvi_lambda_1", "negative_share")
+    assert (negative > 0).any(1).sum() == 2 and (negative[:, -1] == 0).all()
+
+
+@pytest.mark.parametrize(("scale", "needed"), [(1.0, 2.0), (2.0, 3.9)])
+def test_the_scale_that_would_be_needed_grows_with_the_scale(scale, needed):
+    found = at("gpvi", scale, "lambda_head_min") - at("gpvi", scale, "symmetric_min")
+    assert round(found.mean(), 1) == needed
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_the_exact_density_folds_from_a_start_at_which_the_condition_held(scale):
+    method = f"exact_density_lambda_{scale:g}"
+    assert (history("injectivity", method, "positive_definite_share")[:, 0] == 1).all()
+    assert (history("injectivity", method, "negative_share") > 0).any()
+
+
+def test_with_a_trained_scale_up_to_4_percent_of_determinants_are_negative_on_the_way():
+    negative = history("injectivity", "gpvi_trained", "negative_share")
+    assert 0.035 < negative.max() < 0.045 and (negative[:, -1] == 0).all()
+
+
+def test_half_of_all_determinants_are_negative_at_small_scales_throughout():
+    for method in ("gpvi_lambda_0_01", "gpvi_lambda_0_05"):
+        assert np.abs(history("injectivity", method, "negative_share") - 0.5).max() < 0.1
+    on_the_way = history("injectivity", "gpvi_lambda_0_2", "negative_share")
+    assert (on_the_way[:, 0] == 0).all() and (on_the_way[:, 1] > 0.4).sum() == 1
+
+
+def test_networks_classify_29_percent_at_lambda_1_and_all_with_a_trained_scale():
+    assert round(at("gpvi", 1.0, "accuracy_percent").mean()) == 29
+    assert round(of("gpvi_trained", "accuracy_percent").mean()) == 100
+
+
+def test_the_unconstrained_head_is_worth_18_nats():
+    worth = of("gpvi_exact_density", "elbo").mean() - of("gpvi_exact_density_no_head", "elbo").mean()
+    assert round(worth) == 18

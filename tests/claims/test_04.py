@@ -40,3 +40,36 @@ def test_with_unit_noise_scale_the_single_step_works():
 
 def test_two_updates_of_the_helper_are_enough_and_one_is_not():
     assert late("helper_2").max() < 0.15 < 0.3 < late("helper_1").min()
+
+
+def rounded(method, key="sigma_error", digits=2):
+    return [round(float(value), digits) for value in late(method, key)]
+
+
+def test_one_warm_started_iteration_ends_at_steps_15_75_and_59_of_12_000():
+    assert values("inverse-solvers", "bicgstab_warm", "last_step").tolist() == [15, 75, 59]
+    assert (values("inverse-solvers", "exact", "last_step") == 12_000).all()
+
+
+def test_the_covariance_errors_that_the_prose_names():
+    assert rounded("bicgstab_warm_lambda_1") == [0.07, 0.11, 0.12]
+    assert rounded("helper_1") == [0.38, 0.48, 0.58]
+    assert (min(rounded("exact")), max(rounded("exact"))) == (0.07, 0.09) and rounded("helper_2") == rounded("exact")
+    assert sorted(rounded("exact_fixed_noise")) == [0.21, 0.30, 0.40]
+
+
+def test_one_update_of_the_helper_loses_one_direction_of_three():
+    np.testing.assert_allclose(late("helper_1", "residual"), (1 / 3) ** 0.5, atol=0.03)
+    assert late("helper_2", "residual").max() < 0.03
+
+
+def test_the_exact_inverse_ends_in_indefinite_jacobians_on_two_of_three_problems_and_with_lambda_1_on_none():
+    def definite(method):
+        found = []
+        for run in runs("inverse-solvers", method):
+            trace = run.arrays()
+            same_sign = (trace["history_field_min"] * trace["history_field_max"]).numpy() > 0
+            found.append(same_sign[-len(same_sign) // 4 :].mean())
+        return found
+
+    assert definite("exact") == [0, 0, 1] and definite("exact_lambda_1") == [1, 1, 1]

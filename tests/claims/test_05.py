@@ -47,6 +47,25 @@ def test_without_the_condition_number_the_problem_is_gone():
     assert values(CONTROL, "whitened", "sigma_error").max() < 0.1 < 0.3 < metric("gpvi_exact_jac", 5).max()
 
 
+def test_the_sigma_errors_in_one_minute():
+    told = {"gpvi_exact_jac": (0.06, 0.012), "gpvi": (0.11, 0.094), "gpvi_exact_jac_best": (0.01, 0.006)}
+    for method, (mean, median) in told.items():
+        found = metric(method, 5)
+        assert round(found.mean(), 2) == mean and abs(np.median(found) - median) < 5e-4
+
+
+def test_from_step_1000_on_the_exact_inverse_is_ahead_of_the_helper_in_five_dimensions():
+    steps = history("gaussian-density-5d", "gpvi", "step")[0]
+    helper, exact = (history("gaussian-density-5d", name, "sigma_error") for name in ("gpvi", "gpvi_exact_jac"))
+    for average in (np.mean, np.median):
+        assert (average(helper, axis=0) > average(exact, axis=0))[steps >= 1000].all()
+
+
+def test_one_covariance_makes_two_thirds_of_the_mean_in_two_dimensions():
+    found = np.sort(metric("gpvi_exact_jac", 2))
+    assert round(found[-1], 2) == 0.42 and (found < 0.02).sum() == 7 and 0.6 < found[-1] / found.sum() < 0.7
+
+
 # Verdicts
 
 
@@ -89,5 +108,5 @@ def test_by_kl_the_exact_inverse_is_far_ahead():
     assert np.median(metric("gpvi", 5, "kl")) > 100 * np.median(metric("gpvi_exact_jac", 5, "kl"))
 
 
-def test_the_helper_loses_more_than_one_direction_per_problem_and_the_exact_inverse_none():
-    assert lost("gpvi", 5) > 10 and lost("gpvi_exact_jac", 5) == 0
+def test_the_helper_loses_18_of_50_directions_and_the_exact_inverse_none():
+    assert lost("gpvi", 5) == 18 and lost("gpvi_exact_jac", 5) == 0

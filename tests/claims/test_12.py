@@ -153,6 +153,17 @@ def test_amortised_svgd_contracts_to_a_third_or_half_of_the_width():
         assert 1 / 3 < found["width_ratio"] < 0.5 and 1 < found["kl"] < 1.5
 
 
+def test_amortised_svgd_ends_with_these_widths_and_divergences():
+    found = [[round(end("amortized_svgd", name)[key], 2) for name in WAVES] for key in ("width_ratio", "kl")]
+    assert found == [[0.49, 0.34, 0.35], [1.01, 1.36, 1.44]]
+
+
+def test_amortised_svgd_ends_in_both_halves_and_both_branches():
+    for name in WAVES[1:]:
+        for part in ("upper", "lower"):
+            assert end("amortized_svgd", name)[f"share_{part}"] > 0.5 * due(name)[part]
+
+
 def test_amortised_svgds_distance_stays_on_the_sinusoid_falls_on_bisect_and_grows_on_split():
     for name, sign in {"sinusoid": 0, "sin_bisect": -1, "sin_split": 1}.items():
         change = end("amortized_svgd", name)["sliced_wasserstein"] - first("amortized_svgd", name)["sliced_wasserstein"]
@@ -237,6 +248,11 @@ def test_where_it_was_cut_the_flow_was_farthest_and_last_but_one_by_kl():
 
 def test_amortised_svgd_is_too_thin_on_every_run():
     assert max(metric("amortized_svgd", name, "width_ratio").max() for name in POTENTIALS) < 1
+
+
+def test_with_one_batch_the_width_is_0_73_and_with_two_1_11():
+    widths = [metric(m, "sinusoid", "width_ratio").mean() for m in ("amortized_svgd", "two_batches")]
+    assert [round(width, 2) for width in widths] == [0.73, 1.11]
 
 
 def test_two_batches_cure_the_width_and_a_narrow_kernel_does_not():
@@ -328,6 +344,10 @@ def test_on_the_one_seed_where_neither_folds_they_are_level():
     assert last == ["0.93", "1.02", "1.13", "1.06"]
 
 
+def test_an_eight_thousand_step_run_of_the_step_in_the_notebook_has_0_145_nats():
+    assert round(candidate("gpvi_best_ours").metrics["kl"], 3) == 0.145
+
+
 def test_our_gpvi_loses_a_moon_and_the_lower_branch():
     assert metric("gpvi_best", "twin_moons", "kl").min() > 0.69
     assert metric("gpvi_best", "sin_split", "share_lower").max() < 0.01
@@ -342,7 +362,7 @@ def test_a_quick_helper_is_neither_clearly_better_nor_worse_at_3000_steps():
 
 def test_the_helper_delivers_next_to_nothing_in_some_runs_and_all_in_others():
     delivered = np.concatenate([metric("gpvi", name, "delivered") for name in POTENTIALS])
-    assert delivered.min() < 0.2 and delivered.max() > 0.9 and 0.3 < np.median(delivered) < 0.8
+    assert delivered.min() < 0.1 and delivered.max() > 0.9 and 0.6 < np.median(delivered) < 0.72
 
 
 # the printed λ, and the narrowest noise

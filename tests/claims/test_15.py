@@ -311,3 +311,32 @@ def test_no_form_of_gpvi_is_ahead_of_the_strong_rivals():
     for ours in ("gpvi_best", "gpvi_exact_density", "gpvi_authors"):
         for other in ("svgd_best", "mf_vi", "deep_ensemble"):
             assert report.auroc_difference(runs(), ours, other)[1] <= 0
+
+
+def test_the_numbers_of_the_first_paragraph_and_of_the_takeaways():
+    area, accuracy = means()["auroc"].round(3), means()["accuracy_percent"].round(1)
+    assert area[["gpvi_best", "gpvi_exact_density", "gpvi_authors"]].tolist() == [0.964, 0.964, 0.968]
+    assert area[["deep_ensemble", "svgd_best", "mf_vi"]].tolist() == [0.980, 0.978, 0.965]
+    assert round(accuracy["gpvi"]) == 19 and accuracy["gpvi_best"] == 99.6
+    assert runs().published("gpvi", "auroc").mean == 0.988 and runs().published("gpvi", "ece").mean == 0.001
+    assert round(curves("ece")["gpvi_best"][-1], 4) == 0.0013 and round(curves("auroc")["gpvi_best"][-1], 3) == 0.976
+    for method in ("gpvi", "gpvi_best", "deep_ensemble", "svgd_best", "svgd", "mf_vi", "gpvi_authors"):
+        assert len(runs().arrays[method]) == 3
+
+
+def test_no_form_of_gpvi_is_ahead_of_any_method_that_works_and_the_exact_density_is_behind_two():
+    for ours in ("gpvi_best", "gpvi_exact_density", "gpvi_authors"):
+        for other in (m for m in working() if not m.startswith("gpvi")):
+            assert report.auroc_difference(runs(), ours, other)[1] <= 0
+    for other in ("deep_ensemble", "svgd_best"):
+        assert report.auroc_difference(runs(), "gpvi_exact_density", other)[2] < 0
+
+
+def test_seven_of_the_eleven_methods_that_work_are_too_unsure_on_every_seed():
+    found = report.calibration(runs(), 0).loc[working()]
+    assert len(found) == 11 and (found["too_unsure"] == found["seeds"]).sum() == 7
+
+
+def test_which_priors_differ_by_the_authors_choice():
+    area = trial()["auroc"].round(3)
+    assert area["best_one_wider_prior"] == 0.952 and area["authors_0.01"] == 0.966

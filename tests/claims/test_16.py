@@ -95,3 +95,28 @@ def test_the_papers_factor_lies_between_the_exact_inverses_and_the_helpers_which
     factor = frame(get_experiment("overhead"), "paper").set_index("method")["extra_time_fraction"]
     assert factor["gpvi_cifar10_best"] < 0.78 < factor["gpvi_cifar10"]
     assert abs(factor["gpvi_cifar10"] / factor["gpvi_mnist"] - 1) < 0.3
+
+
+def test_the_numbers_of_the_first_minute():
+    found = means()
+    assert round(found.loc["deep_ensemble", "accuracy_percent"], 1) == 74.5
+    area = {
+        method: round(found.loc[method, "auroc"], 3) for method in ("deep_ensemble", "gpvi_best", "gpvi_exact_density")
+    }
+    assert area == {"deep_ensemble": 0.644, "gpvi_best": 0.591, "gpvi_exact_density": 0.571}
+    assert (runs().board.groupby("method").size() == 1).all()
+
+
+def test_the_printed_margins_in_auroc():
+    others = ("svgd", "gfsf", "amortized_svgd", "amortized_gfsf")
+    margins = [report.published_margin("gpvi/table4/cifar10", other, "auroc") for other in others]
+    assert [round(margin, 1) for margin in margins] == [-0.5, -0.4, 2.1, 8.8]
+
+
+def test_what_a_step_costs_by_inverse():
+    factor = frame(get_experiment("overhead"), "paper").set_index("method")["extra_time_fraction"]
+    assert (round(factor["gpvi_cifar10_best"], 2), round(factor["gpvi_cifar10"], 2)) == (0.38, 4.72)
+
+
+def test_the_ensemble_leads_by_either_score():
+    assert means()["auroc"].idxmax() == means()["auroc_entropy"].idxmax() == "deep_ensemble"

@@ -1,0 +1,79 @@
+"""What notebook 01 says of its own runs, which are live: held to its figures' data and to its printed tables."""
+
+import json
+import re
+
+import nbformat
+import numpy as np
+import pytest
+
+from gpvi_lib import paths
+
+(NOTEBOOK,) = paths.notebooks_root().glob("01-*.ipynb")
+CELLS = {cell.id: cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells}
+PROSE = " ".join(" ".join(cell.source.split()) for cell in CELLS.values() if cell.cell_type == "markdown")
+
+
+def panel(figure, number):
+    return json.loads((paths.repository() / "figures" / "paper" / f"01-{figure}.json").read_text())["axes"][number]
+
+
+def lines(figure, number):
+    return {line.get("label"): np.array(line["y"]) for line in panel(figure, number)["lines"]}
+
+
+def printed(cell):
+    """The text of a cell's outputs, tables as Markdown."""
+    found = CELLS[cell].outputs
+    return "\n".join(output.get("text", "") or output.get("data", {}).get("text/markdown", "") for output in found)
+
+
+def cosines():
+    return [float(value) for value in re.findall(r"(\d\.\d\d) ±", printed("nb01-28"))]
+
+
+def test_the_printed_formula_is_off_by_27_percent():
+    assert "relative error 0.27" in printed("nb01-07") and PROSE.count("off by 27 %") == 2
+
+
+def test_cosines_along_training():
+    assert len(cosines()) == 20 and PROSE.count(f"{min(cosines()):.2f} to {max(cosines()):.2f}") == 2
+
+
+def test_half_the_bandwidth_is_closer_in_every_row():
+    assert (np.array(cosines()[1::2]) > cosines()[::2]).all()
+
+
+def test_products_with_the_output_layer():
+    found = dict(re.findall(r"\| (direct|GPVI, block inverse).*\| +([\d.]+) +\|", printed("nb01-33")))
+    assert f"{found['direct']} products with the output layer against {found['GPVI, block inverse']}" in PROSE
+
+
+def test_the_path_stops_short():
+    ends = {line.get("label"): np.array(line["x"]) for line in panel("key", 1)["lines"]}
+    curve = panel("key", 1)["lines"][0]
+    assert len(ends["GPVI: ends of 20 runs"]) == 20
+    assert ends["GPVI: ends of 20 runs"].mean() == pytest.approx(0.28, abs=0.005)
+    assert ends["GPVI: ends of 20 runs"].max() < 0.3
+    assert np.interp(0.28, curve["x"], curve["y"]) == pytest.approx(0.69, abs=0.005)
+    left, _, width, _ = panel("key", 1)["patches"][0]["x_y_width_height"]  # on a grid of 0.02
+    assert 0.28 < left < 0.31 and 0.71 < left + width < 0.73
+
+
+def test_the_printed_formula_keeps_a_wrong_covariance():
+    track = lines("key", 0)["printed $J^{-1}$"]
+    assert track.min() > 0.4 and track[-50:].mean() == pytest.approx(0.65, abs=0.03)
+    assert "the flow's limit for J^-1 0.5" in printed("nb01-09")
+
+
+def test_variances_with_one_and_two_batches():
+    assert "two batches 1.1, one batch 0.2" in printed("nb01-21")
+
+
+def test_one_batch_of_32():
+    found = lines("two-gradients", 2)
+    assert found["direct"][2] == pytest.approx(0.4, abs=0.05) == found["GPVI, paper h"][2]
+    direct, paper, half = (found[name][1:] for name in ("direct", "GPVI, paper h", "GPVI, half h"))  # from 16 on
+    assert (direct > paper).all() and (direct - paper < 0.05).all() and (half < paper).all()
+    noise = lines("two-gradients", 1)
+    assert (np.abs(noise["GPVI, paper h"] / noise["direct"] - 1)[1:] < 0.2).all()
