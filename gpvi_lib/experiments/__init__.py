@@ -6,6 +6,7 @@ from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import (
     activations,
     bayesian_linear_regression,
+    benchmark,
     check_table,
     classification,
     classification_reference,
@@ -74,6 +75,7 @@ MODULES = (
     livi_mnist,
     livi_cifar10,
     check_table,
+    benchmark,
 )
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment for module in MODULES for experiment in module.EXPERIMENTS

@@ -27,6 +27,7 @@ from gpvi_lib.experiments import (
 from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, parvi, train, with_change
 from gpvi_lib.experiments.chains import nuts
 from gpvi_lib.experiments.evaluation import fixed_draws
+from gpvi_lib.experiments.known_targets import EightSchools, Funnel
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.metrics import wasserstein_1d
@@ -36,28 +37,6 @@ from gpvi_lib.trust import check
 from gpvi_lib.trust_report import VERDICTS, CheckReport
 
 # ---------------------------------------------------------------- targets that only stand here
-
-
-@dataclass(frozen=True)
-class Funnel:
-    """Neal's funnel (2003): ``v ~ N(0, 3^2)``, ``x_i | v ~ N(0, e^v)``.
-
-    Attributes:
-        dim: of v and all x together.
-    """
-
-    dim: int = 10
-    num_data = None
-
-    def log_prob(self, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Float[Tensor, " n"]:
-        """Up to a constant."""
-        v, rest = x[:, 0], x[:, 1:]
-        return -v.square() / 18 - 0.5 * (rest.square().sum(-1) * torch.exp(-v) + rest.shape[1] * v)
-
-    def sample(self, number: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
-        """Independent draws."""
-        z = torch.randn(number, self.dim, generator=rng)
-        return torch.cat([3 * z[:, :1], torch.exp(1.5 * z[:, :1]) * z[:, 1:]], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -81,37 +60,6 @@ class StudentT:
         """Independent draws: a normal over the root of a mean of squares."""
         squares = torch.randn(number, self.dim, int(self.freedom), generator=rng).square().mean(-1)
         return torch.randn(number, self.dim, generator=rng) / squares.sqrt()
-
-
-SCHOOLS = {"y": (28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0), "sd": (15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0)}
-"""Rubin 1981."""
-
-
-@dataclass(frozen=True)
-class EightSchools:
-    """Effects ``θ_j ~ N(μ, τ^2)``, data ``y_j ~ N(θ_j, σ_j^2)``, ``μ ~ N(0, 5^2)``, ``τ ~ HalfCauchy(5)``.
-
-    Attributes:
-        centred: whether points are ``(μ, log τ, θ)``; otherwise ``(μ, log τ, (θ - μ) / τ)``.
-    """
-
-    centred: bool
-    dim = 10
-    num_data = None
-
-    def log_prob(self, x: Float[Tensor, "n 10"], batch: Tensor | None = None) -> Float[Tensor, " n"]:
-        """Up to a constant, with the log-determinant of log τ."""
-        y, sd = (torch.tensor(SCHOOLS[name], dtype=x.dtype, device=x.device) for name in ("y", "sd"))
-        mean, log_tau = x[:, :1], x[:, 1:2]
-        effects = x[:, 2:] if self.centred else mean + log_tau.exp() * x[:, 2:]
-        z = (x[:, 2:] - mean) / log_tau.exp() if self.centred else x[:, 2:]
-        inner = -0.5 * z.square().sum(-1) - (8 * log_tau[:, 0] if self.centred else 0.0)
-        outer = -0.5 * (mean[:, 0] / 5).square() + log_tau[:, 0] - torch.log1p((log_tau[:, 0].exp() / 5).square())
-        return inner + outer - 0.5 * ((y - effects) / sd).square().sum(-1)
-
-    def of_chains(self, z: Float[Tensor, "n 10"]) -> Float[Tensor, "n 10"]:
-        """Points of this form from such that are not centred."""
-        return torch.cat([z[:, :2], z[:, :1] + z[:, 1:2].exp() * z[:, 2:]], dim=-1) if self.centred else z
 
 
 def correlated(dim: int, correlation: float) -> Gaussian:

@@ -153,6 +153,11 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "docs/how-far",
         ("livi-uci", "livi-uci-settings", "livi-mnist", "livi-mnist-published", "livi-cifar10"),
     ),
+    (
+        "beyond the papers: all methods at one setting",
+        "notebooks/26-which-one",
+        ("benchmark", "benchmark-reference"),
+    ),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
 """Part of the paper, where it is treated, and the experiments behind it; each experiment is named once.

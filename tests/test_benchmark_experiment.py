@@ -1,0 +1,139 @@
+"""The benchmark of notebook 26: its counts and scores against closed forms, and one small run of each method."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gpvi_lib import Adam, Gaussian, Generator, NegativeELBO, fit, hmc, score
+from gpvi_lib.experiments import benchmark, get_experiment
+from gpvi_lib.experiments.known_targets import BreastCancer, EightSchools, Funnel
+from gpvi_lib.lab.experiment import RunContext
+
+CONTEXT = RunContext(torch.device("cpu"), 0, None, "test", False)
+
+
+@pytest.fixture
+def rng():
+    return torch.Generator().manual_seed(0)
+
+
+def test_a_counted_target_counts_gradients_and_nothing_else(rng):
+    target = benchmark.Counted(Funnel())
+    x = torch.randn(7, 10, generator=rng)
+    target.log_prob(x)  # a value alone
+    with torch.no_grad():
+        target.log_prob(x.clone().requires_grad_())
+    assert target.gradients == 0
+    torch.testing.assert_close(score(target, x), score(Funnel(), x))
+    assert target.gradients == 7
+    settings = {"step_size": 0.1, "num_leapfrog": 4, "num_steps": 5, "burn_in": 0, "progress": False}
+    hmc(target.log_prob, x, **settings, rng=rng)
+    assert target.gradients == 7 + 7 * (1 + 5 * 4)  # the start, then four leapfrog steps of five proposals
+
+
+def test_training_takes_a_gradient_for_each_sample_of_each_step(rng):
+    counts = []
+    for steps in (1, 11):
+        target = benchmark.Counted(Gaussian(torch.zeros(3), torch.eye(3)))
+        sampler = Generator(3, noise_dim=2, hidden=(8,), noise_scale=torch.ones(3), train_noise_scale=True, rng=rng)
+        fit(sampler, target, NegativeELBO(20), steps=steps, optimizer=Adam(1e-3), rng=rng, progress=False)
+        counts.append(target.gradients)
+    assert counts[1] - counts[0] == 10 * 20
+
+
+def test_quality_of_a_shifted_and_of_a_wider_normal():
+    """W_1 of a shift is the shift; the coverage of an interval that is half as wide is Φ(1.645 / 2) - Φ(-1.645 / 2)."""
+    levels = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    exact = torch.special.ndtri(levels)[:, None].expand(-1, 2)
+    same = benchmark.quality(exact, exact)
+    assert same["error"] == 0 and same["coverage"] == pytest.approx(0.9, abs=1e-3) and same["sd_ratio"] == 1
+    shifted = benchmark.quality(exact + torch.tensor([0.0, 0.5]), exact)
+    assert shifted["error"] == pytest.approx(0.25, abs=1e-3) and shifted["error_max"] == pytest.approx(0.5, abs=2e-3)
+    narrow = benchmark.quality(exact / 2, exact)
+    assert narrow["coverage_min"] == pytest.approx(math.erf(1.6448536 / 2 / 2**0.5), abs=1e-3)
+    assert narrow["error"] == pytest.approx(0.5 * (2 / math.pi) ** 0.5, abs=2e-3)
+    assert benchmark.quality(exact, 3 * exact)["error"] == pytest.approx(2 / 3 * (2 / math.pi) ** 0.5, abs=2e-3)
+
+
+def test_both_forms_of_eight_schools_are_scored_in_the_same_coordinates(monkeypatch, tmp_path, rng):
+    monkeypatch.setenv("GPVI_RESULTS", str(tmp_path))
+    (plain, _), (centred, _) = (
+        benchmark.reference(name, "smoke") for name in ("eight_schools", "eight_schools_centred")
+    )
+    assert torch.equal(plain, centred)
+    z = torch.randn(20, 10, generator=rng, dtype=torch.float64)
+    effects = z[:, :1] + z[:, 1:2].exp() * z[:, 2:]
+    assert torch.equal(benchmark.reported("eight_schools", z)[:, 2:], effects)
+    assert torch.equal(benchmark.reported("eight_schools_centred", z), z)
+
+
+def test_a_wrong_reference_shows_in_the_row_of_its_own_draws(monkeypatch, tmp_path):
+    """Spare draws of the reference are as good as samples get; against another density they are not."""
+    monkeypatch.setenv("GPVI_RESULTS", str(tmp_path))
+    exact, spare = benchmark.reference("funnel", "smoke")
+    assert len(exact) == benchmark.REFERENCE_DRAWS and len(spare) == benchmark.SPARE_DRAWS
+    right, wrong = benchmark.quality(spare, exact), benchmark.quality(spare, exact + exact.std(0))
+    assert right["error"] < 0.1 < 0.9 < wrong["error"]
+    assert abs(right["coverage"] - 0.9) < 0.02 < 0.1 < abs(wrong["coverage"] - 0.9)
+
+
+def test_the_logistic_regression_is_the_one_in_its_docstring(rng):
+    target, w = BreastCancer(), torch.randn(3, 31, generator=rng, dtype=torch.float64)
+    inputs, labels = target.inputs, (target.signs + 1) / 2
+    torch.testing.assert_close(inputs[:, 1:].std(0), torch.ones(30, dtype=torch.float64))
+    logits = w @ inputs.mT
+    bernoulli = torch.distributions.Bernoulli(logits=logits).log_prob(labels).sum(-1)
+    torch.testing.assert_close(target.log_prob(w), bernoulli - 0.5 * w.square().sum(-1))
+
+
+def test_every_row_has_a_target_and_a_method():
+    experiment = get_experiment("benchmark")
+    assert len(experiment.methods) == len(benchmark.TARGETS) * len(benchmark.METHODS) == len(set(experiment.methods))
+    for row in experiment.methods:
+        name, method = benchmark.parts(row)
+        assert f"{name}_{method}" == row
+    assert benchmark.parts("eight_schools_centred_hmc") == ("eight_schools_centred", "hmc")
+
+
+def test_the_setting_is_the_same_on_every_target():
+    for method in benchmark.METHODS:
+        found = [benchmark.config(f"{name}_{method}", "paper") for name in benchmark.TARGETS]
+        rest = [{key: value for key, value in one.items() if key not in ("target", "reference")} for one in found]
+        assert all(one == rest[0] for one in rest)
+
+
+@pytest.mark.parametrize("method", benchmark.METHODS)
+def test_a_small_run_has_all_scores_and_counts(method, monkeypatch, tmp_path):
+    monkeypatch.setenv("GPVI_RESULTS", str(tmp_path))
+    benchmark._reference.cache_clear()
+    monkeypatch.setitem(benchmark.TARGETS, "funnel", lambda: Funnel())
+    row = f"funnel_{method}"
+    outcome = benchmark.run(benchmark.config(row, "smoke"), row, replace(CONTEXT))
+    assert {"error", "coverage", "sd_ratio"} <= outcome.metrics.keys()
+    assert all(math.isfinite(value) for value in outcome.metrics.values())
+    if method == "draws":
+        return
+    assert outcome.metrics["gradients"] > 0 and outcome.arrays["draws"].shape[1] == 10
+    has_density = method in ("mean_field", "exact_density", "gpvi", "exact_density_readme", "gpvi_readme")
+    assert ("elbo" in outcome.metrics) == has_density
+    assert ("elbo_low" in outcome.metrics) == (method == "livi")
+
+
+def test_refined_starts_where_its_training_ended(monkeypatch, tmp_path):
+    """Its gradients are those of the training, then those of the chains, which the other start takes as well."""
+    monkeypatch.setenv("GPVI_RESULTS", str(tmp_path))
+    benchmark._reference.cache_clear()
+    refined, trained, elsewhere = (
+        benchmark.run(benchmark.config(f"funnel_{method}", "smoke"), "", CONTEXT).metrics
+        for method in ("refined", "exact_density", "hmc_elsewhere")
+    )
+    assert refined["gradients_of_training"] == trained["gradients"]
+    assert refined["gradients"] > refined["gradients_of_training"]
+    assert "gradients_of_training" not in elsewhere
+
+
+def test_the_effects_are_centred(rng):
+    z = torch.randn(5, 10, generator=rng)
+    assert torch.equal(EightSchools(centred=False).of_chains(z), z)
