@@ -44,11 +44,34 @@ def test_from_five_dimensions_on_half_the_bandwidth_and_fewer_points_climb_furth
         for run in arrays("descent-from-optimum", case):
             assert min(rise(run, f"amortized_svgd_{other}") for other in ("half", "20")) > rise(run, "amortized_svgd")
     for run in arrays("descent-from-optimum", "gaussian_5"):
+        assert run["stage"][-1] == 300
         assert 0.365 < rise(run, "amortized_svgd") < 0.395
     for run in arrays("descent-from-optimum", "wide"):
         assert rise(run, "gpvi_one_batch") > 1.5
     for run in arrays("descent-from-optimum", "banana"):
         assert 0.095 < rise(run, "amortized_svgd") < 0.205
+
+
+def test_gpvi_with_one_batch_climbs_less_far_by_a_factor_of_one_and_a_half_to_ten():
+    factors = [
+        rise(run, "amortized_svgd") / rise(run, "gpvi_one_batch")
+        for case in ("banana", "gaussian_5", "gaussian_10", "wide")
+        for run in arrays("descent-from-optimum", case)
+    ]
+    assert 1.45 < min(factors) and 9.5 < max(factors) < 10.5
+
+
+def test_outside_ten_dimensions_the_expected_published_direction_is_not_seen_to_climb_for_long():
+    cosines = {
+        case: [
+            (run["amortized_svgd.amortized_svgd_expected"][1:], run["amortized_svgd.amortized_svgd_expected_se"][1:])
+            for run in arrays("descent-from-optimum", case)
+        ]
+        for case in ("banana", "gaussian_5", "wide")
+    }
+    assert sum(int((value > 0).sum()) for value, _ in cosines["wide"]) == 9  # of 10
+    assert sum(int((value.abs() < 3 * error).sum()) for value, error in cosines["gaussian_5"]) == 7  # of 10
+    assert not any((value < -3 * error).any() for value, error in cosines["banana"])
 
 
 def test_where_the_target_is_out_of_reach_amortised_svgd_ends_above_gpvi_and_is_less_steep():
@@ -72,6 +95,15 @@ def ascents(target, name):
     repeated = (stage == 0) & (np.arange(len(stage)) >= len(stage) // len(DIRECTIONS))
     usable = ((folded == 0) | (folded == 1)) & ~repeated
     return (states(target, f"{name}_expected") / states(target, f"{name}_expected_se"))[usable] < -3
+
+
+@pytest.mark.parametrize(("target", "absolute", "signed"), [("banana", 0.11, -0.01), ("wide", 0.05, -0.02)])
+def test_by_how_much_the_cosines_of_the_two_batch_directions_differ(target, absolute, signed):
+    folded, stage = states(target, "folded"), states(target, "stage")
+    repeated = (stage == 0) & (np.arange(len(stage)) >= len(stage) // len(DIRECTIONS))
+    usable = ((folded == 0) | (folded == 1)) & ~repeated
+    gap = (states(target, f"{TWO}_expected") - states(target, "gpvi_expected"))[usable]
+    assert round(float(np.abs(gap).mean()), 2) == absolute and round(float(gap.mean()), 2) == signed
 
 
 def test_on_the_wide_gaussian_neither_direction_ever_climbs():
