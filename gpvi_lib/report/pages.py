@@ -141,7 +141,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "function-space POVI: Tables 4 to 8",
         "notebooks/21-function-space-uci",
-        tuple(f"fpovi-uci-{name}" for name in UCI_SETS),
+        (*(f"fpovi-uci-{name}" for name in UCI_SETS), "fpovi-uci-yacht-50-50", "fpovi-uci-yacht-10-10"),
     ),
     (
         "LIVI (Uppal et al. 2023): equations 14 to 18, Figure 1, F.5",
