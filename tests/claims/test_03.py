@@ -1,8 +1,9 @@
 """What notebook 03 says of its records: time and memory of a direction and of a step."""
 
+import torch
 from of_records import arrays, values
 
-from gpvi_lib import paths
+from gpvi_lib import RBF, Generator, bicgstab, paths
 
 
 def at(name, key, dim):
@@ -86,3 +87,64 @@ def test_on_the_four_class_problem_a_step_of_block_takes_2_97_times_one_of_amort
 
 def test_a_helper_of_width_512_leaves_0_99_on_mnist():
     assert 0.99 < (1 - (256 + 512 + 1) / 61_706) ** 0.5 and (256 + 512 + 1) / 61_706 < 0.02
+
+
+DIMS = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 61_706)
+BENCH = "amd-epyc-2-threads.md"
+
+
+def whole_step(size, method):
+    """Ratio of a whole step to one of amortised SVGD in the committed benchmark."""
+    lines = (paths.repository() / "results" / "bench" / BENCH).read_text().split("## The floor")[0].splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    (found,) = (row[4] for row in rows if row[0] == size and row[2] == method)
+    return found
+
+
+def test_whole_steps_of_block_and_of_the_exact_density():
+    told = {
+        "4-class BNN": ("2.97", "3.22"),
+        "MLP, d = 1,000": ("1.6", "1.73"),
+        "LeNet-5 (MNIST)": ("1.12", "1.72"),
+        "CNN (CIFAR-10)": ("1.11", "1.52"),
+    }
+    assert {size: (whole_step(size, "GPVI, block"), whole_step(size, "GPVI, exact density")) for size in told} == told
+
+
+def test_overhead_adds_0_19_to_0_38():
+    kinds = ("extra_time_fraction", "extra_time_fraction_independent")
+    extra = [values("overhead", f"gpvi_{name}_best", kind)[0] for name in ("mnist", "cifar10") for kind in kinds]
+    assert (f"{1 + min(extra):.2f}", f"{1 + max(extra):.2f}") == ("1.19", "1.38")
+
+
+def test_dense_is_116_times_slower_at_1000_and_needs_1_1_gb_at_3000():
+    assert round(at("dense", "direction_ms", 1_000) / at("block", "direction_ms", 1_000)) == 116
+    assert f"{at('dense', 'bytes', 3_000) / 1e9:.1f}" == "1.1"
+
+
+def test_a_direction_of_block_over_amortised_svgds():
+    ratios = {dim: at("block", "direction_ms", dim) / at("amortized_svgd", "direction_ms", dim) for dim in DIMS}
+    assert max(ratios, key=ratios.get) == 100
+    assert [f"{ratios[dim]:.1f}" for dim in (100, 1_000, 61_706)] == ["6.0", "4.8", "1.6"]
+
+
+def test_stripped_steps_cost_1_63_and_0_86_of_amortised_svgds():
+    base = at("amortized_svgd", "step_ms", 61_706)
+    assert [f"{at(name, 'step_ms', 61_706) / base:.2f}" for name in ("block", "exact_density")] == ["1.63", "0.86"]
+
+
+def test_the_helper_of_mnist_explains_at_most_1_3_percent():
+    assert 0.0124 < (256 + 512 + 1) / 61_706 < 0.013
+
+
+@torch.no_grad()
+def test_with_eigenvalues_around_the_origin_bicgstab_breaks_down_in_float64_too():
+    rng = torch.Generator().manual_seed(0)
+    f = Generator(80, 40, (), noise_scale=1.0, rng=rng)
+    left, right = (torch.linalg.qr(torch.randn(40, 40, generator=rng))[0] for _ in range(2))
+    f.output.weight[:40] = left @ right - torch.eye(40)
+    f.double()
+    source, query = f.noise(10, rng).double(), f.noise(10, rng).double()
+    u = RBF()(source, query)[1][..., None] * (source[:, None] - query)
+    result = bicgstab(f.linearize(source).vjp, u, tol=1e-10, max_iterations=400)
+    assert result.breakdown.numel() == 100 and result.breakdown.all()

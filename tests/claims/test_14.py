@@ -515,3 +515,57 @@ def test_amortised_svgd_resembles_an_ensemble_from_small_weights():
 
     small = CONTROLS.arrays("deep_ensemble_small_start_4")["sd"]
     assert apart(small) < 1 < apart(FIGURES[4].arrays("deep_ensemble")["sd"])
+
+
+# what the mended sentences say
+
+
+def test_at_the_training_points_sigma_is_0_021_and_near_them_0_14():
+    at = judge(4)
+    points = predictive_moments(at.target, at.reference.draws.flatten(0, 1), at.data.inputs)[1]
+    assert f"{float(points.mean()):.3f}" == "0.021" and f"{mean_sd(at.reference.sd, ~at.far):.2f}" == "0.14"
+
+
+def test_the_ensemble_at_100000_steps_is_behind_the_exact_density_with_four_classes_alone():
+    assert longer(4, "deep_ensemble") > metric(4, "gpvi_exact_density").max()
+    assert longer(2, "deep_ensemble") < metric(2, "gpvi_exact_density").mean()
+    assert all(metric(c, "gpvi_exact_density").mean() < metric(c, "mf_vi_best").mean() for c in FIGURES)
+
+
+def test_the_amortised_critic_ends_at_0_66_and_has_few_right_at_15_of_19_looks():
+    distance, right = (longer_history(4, "amortized_ksd", key) for key in ("total_variation", "accuracy_percent"))
+    assert [f"{distance[at]:.2f}" for at in (0, -1)] == ["0.11", "0.66"]
+    assert (right[1:] < 30).sum() == 15 and len(right[1:]) == 19
+
+
+def test_small_weights_leave_a_quarter_of_the_posteriors_spread():
+    assert 0.22 < control("deep_ensemble_small_start_4", "sd_far").mean() / posterior(4) < 0.27
+
+
+def test_with_two_classes_the_exact_inverse_begins_to_fold_before_its_distance_grows():
+    step, negative = (longer_history(2, "gpvi_exact_jac", key) for key in ("step", "negative_share"))
+    at = {int(s): float(share) for s, share in zip(step, negative, strict=True)}
+    assert at[25_000] == 0 and f"{at[75_000]:.2f}" == "0.02"
+    assert all(0.1 < at[when] < 0.13 for when in (100_000, 150_000))
+
+
+def test_the_longest_runs_have_their_first_look_at_1000_5000_or_25000_steps():
+    firsts = {int(LONG.arrays(method)["history_step"][1]) for method in LONG.experiment.methods}
+    assert firsts == {1_000, 5_000, 25_000}
+
+
+def test_without_a_prior_the_exact_inverse_has_74_percent_and_with_it_47():
+    assert round(control("gpvi_exact_jac_no_prior_4", "accuracy_percent").mean()) == 74
+    assert (metric(4, "gpvi_exact_jac", "accuracy_percent") == 47).all()
+
+
+def test_120_of_the_154_weights_behind_the_first_layer_have_noise_of_their_own_only():
+    target = judge(4).target
+    behind_the_first = target.dim - (2 * 10 + 10)
+    assert (behind_the_first, target.dim - 64) == (154, 120)
+
+
+def test_no_amortised_row_comes_near():
+    for c in FIGURES:
+        lowest = min(history(c, f"amortized_{kind}")[:, 1:].min() for kind in ("svgd", "gfsf", "ksd"))
+        assert lowest > 3 * floor(c)
