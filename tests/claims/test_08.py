@@ -73,3 +73,33 @@ def test_half_the_autocorrelation_time_of_the_network_and_the_kept_states_in_it(
     half = 2 / (run.config["step_size"] * run.config["num_leapfrog"]) ** 2
     assert round(half) == 12_800
     assert round((run.config["num_steps"] - run.config["burn_in"]) / half, 2) == 0.39
+
+
+def test_which_means_of_the_printed_chains_are_similar():
+    _, found = chains("hmc_printed_bnn")
+    kept = found["trace"][:, 200:]  # every hundredth of 25,000 proposals, after 20,000
+    assert found["trace"].shape == (8, 250, 46)
+    first, all_weights = kept[:, :, 0].mean(1), kept.mean((1, 2))
+    assert [round(float(end), 2) for end in (first.min(), first.max())] == [-1.96, 0.91]
+    assert [round(float(end), 2) for end in (all_weights.min(), all_weights.max())] == [-0.10, 0.24]
+
+
+def test_rhat_of_the_printed_chains_predictions():
+    _, found = chains("hmc_printed_bnn")
+    rhat = found["rhat"]
+    assert [round(float(value), 2) for value in (rhat.min(), rhat.median(), rhat.max())] == [1.14, 1.66, 2.76]
+
+
+def test_the_printed_chains_are_too_sure_in_one_corner_and_not_sure_enough_in_the_opposite_one():
+    lower_left, upper_right = (slice(3), slice(3)), (slice(-3, None), slice(-3, None))
+    for method, low, high in (("nuts", 0.158, 0.157), ("hmc_printed", 0.093, 0.191)):
+        _, found = chains(f"{method}_bnn")
+        spread = found["sd"].reshape(13, 13, 4).square().sum(-1).sqrt()
+        assert [round(float(spread[corner].mean()), 3) for corner in (lower_left, upper_right)] == [low, high]
+
+
+def test_the_printed_trajectories_are_less_than_a_tenth_of_a_good_length():
+    run, _ = chains("hmc_printed_regression")
+    length = run.config["step_size"] * run.config["num_leapfrog"]
+    variances = torch.linalg.eigvalsh(posterior(run.config["posterior"], run.seed).covariance)
+    assert (length / variances.sqrt()).max() < 0.1 * torch.pi / 2
