@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
+from gpvi_lib import LineGrid, power_decay
 from gpvi_lib.experiments import get_experiment
+from gpvi_lib.experiments import wild_mixture as wild
 from gpvi_lib.lab import records
 
 
@@ -35,6 +38,25 @@ def test_18_a_free_exponent_and_mala_beat_what_is_learned():
     assert values("wild-mixture", "power_free", "exponent")[0] == 1.25
     assert between(kl("mala"), 0.0003, 0.0003, 4, 3)
     assert max(kl("power_free").max(), kl("mala").max()) < kl("svgd_truncated").min()
+
+
+def finer_scale(scale):
+    """KL of a decay with the printed exponent, by the notebook's grid."""
+    target, start = wild.mixture(wild.TARGET, torch.float64, "cpu"), wild.start(wild.START, torch.float64, "cpu")
+    grid = LineGrid(-30, 30, 600)
+    masses = grid.push(grid.normal(start.mean.detach(), 1.0)[0], target, power_decay(20, scale, 0, 0.55)[:, 0])
+    return float(grid.divergence(masses, target.log_prob(grid.centres[:, None])))
+
+
+def test_18_a_finer_scale_alone_does_most_of_it():
+    assert finer_scale(1.0) == pytest.approx(kl("power")[0], abs=1e-4)
+    assert round(finer_scale(10**0.15), 3) == 0.009 and finer_scale(10**0.15) < kl("svgd_full").min()
+
+
+def test_18_the_exponent_is_hardly_determined():
+    found = [values("wild-mixture", "random_search", key)[2] for key in ("exponent", "offset", "kl")]
+    assert found == pytest.approx([3.0, 4.8, 0.0011], rel=0.03)
+    assert values("wild-mixture", "power_free", "offset")[0] == 1
 
 
 def test_18_the_regression_and_held_scores():
