@@ -1,9 +1,13 @@
 """What notebooks 18 and 19 say in prose of the records, held to the records."""
 
 import numpy as np
+import of_records
 import pytest
+import torch
 
+from gpvi_lib import LineGrid, power_decay
 from gpvi_lib.experiments import get_experiment
+from gpvi_lib.experiments import wild_mixture as wild
 from gpvi_lib.lab import records
 
 
@@ -35,6 +39,25 @@ def test_18_a_free_exponent_and_mala_beat_what_is_learned():
     assert values("wild-mixture", "power_free", "exponent")[0] == 1.25
     assert between(kl("mala"), 0.0003, 0.0003, 4, 3)
     assert max(kl("power_free").max(), kl("mala").max()) < kl("svgd_truncated").min()
+
+
+def finer_scale(scale):
+    """KL of a decay with the printed exponent, by the notebook's grid."""
+    target, start = wild.mixture(wild.TARGET, torch.float64, "cpu"), wild.start(wild.START, torch.float64, "cpu")
+    grid = LineGrid(-30, 30, 600)
+    masses = grid.push(grid.normal(start.mean.detach(), 1.0)[0], target, power_decay(20, scale, 0, 0.55)[:, 0])
+    return float(grid.divergence(masses, target.log_prob(grid.centres[:, None])))
+
+
+def test_18_a_finer_scale_alone_does_most_of_it():
+    assert finer_scale(1.0) == pytest.approx(kl("power")[0], abs=1e-4)
+    assert round(finer_scale(10**0.15), 3) == 0.009 and finer_scale(10**0.15) < kl("svgd_full").min()
+
+
+def test_18_the_exponent_is_hardly_determined():
+    found = [values("wild-mixture", "random_search", key)[2] for key in ("exponent", "offset", "kl")]
+    assert found == pytest.approx([3.0, 4.8, 0.0011], rel=0.03)
+    assert values("wild-mixture", "power_free", "offset")[0] == 1
 
 
 def test_18_the_regression_and_held_scores():
@@ -89,9 +112,8 @@ def test_19_moments():
     assert between(at_ten("svgd", "mean_error"), 1.5, 2.5, 1, 3) and between(
         at_ten("transfer", "mean_error"), 1, 1, 1, 3
     )
-    assert at_ten("svgd", "spread") == pytest.approx(0.64, abs=0.02)
-    hand = [at_ten(row, "mean_error") for row in ("constant", "power", "adagrad", "rmsprop", "adadelta", "mala")]
-    assert all(4 < value < 6 for found in hand for value in found)
+    assert between(at_ten("svgd", "spread"), 0.63, 0.66, 2, 3)
+    assert between(np.concatenate([at_ten(row, "mean_error") for row in PRINTED]), 4.2, 5.3, 1, 15)
 
 
 def test_19_ksd_loses_its_chains_and_the_likelihood_does_not_mind():
@@ -113,3 +135,31 @@ def test_19_noise_adds_nothing_and_held_scores_lose():
     assert between(at_ten("svgd_without_noise"), -0.55, -0.51, 2, 3)
     assert between(at_ten("svgd_truncated"), -0.60, -0.56, 2, 3)
     assert (at_ten("svgd_truncated") < at_ten("svgd")).all()
+
+
+def arrays_at_ten(row):
+    return of_records.arrays("wild-logistic", f"{row}_t10")
+
+
+def test_19_between_the_layers():
+    """The first layer from which on KSD stays near its end, and SVGD above KSD."""
+
+    def for_good(holds):
+        return len(holds) - int(np.argmin(holds[::-1])) if not holds.all() else 0
+
+    svgd, ksd = arrays_at_ten("svgd"), arrays_at_ten("ksd_u")
+    likelihoods = [
+        (a["layer_log_likelihood"].numpy(), b["layer_log_likelihood"].numpy()) for a, b in zip(svgd, ksd, strict=True)
+    ]
+    assert [for_good(np.abs(other - other[-1]) < 0.02) for _, other in likelihoods] == [2, 2, 5]
+    assert [for_good(one[: len(one)] > other) for one, other in likelihoods] == [6, 4, 6]
+    gains = [(a["layer_accuracy"] - b["layer_accuracy"]).numpy() for a, b in zip(svgd, ksd, strict=True)]
+    assert [for_good(gain > 0) for gain in gains[:2]] == [6, 4]
+    assert (gains[2][7:10] < 0).all() and abs(gains[2][10]) < 1e-6
+
+
+def test_19_the_span_of_the_learned_steps():
+    steps = [array["steps"].numpy() for array in arrays_at_ten("svgd")]
+    within = np.concatenate([np.log10(eta.max(1) / eta.min(1)) for eta in steps])
+    summed = np.array([np.log10(eta.sum(0).max() / eta.sum(0).min()) for eta in steps])
+    assert between(within, 3.2, 5.8, 1, 30) and between(summed, 3.2, 3.5, 1, 3)
