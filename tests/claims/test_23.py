@@ -62,8 +62,8 @@ def test_keeping_the_quadratic_term_makes_it_worse_at_large_sigma_and_no_differe
 
 def test_the_full_entropy_on_the_toy_and_from_a_mode():
     def outside(method):
-        found, ends = TOY.metric(method, "entropy_linearized"), [TOY.metric(method, f"entropy_{e}") for e in ("low", "high")]
-        return np.maximum(ends[0] - found, found - ends[1]).max()
+        below, found, above = (TOY.metric(method, f"entropy_{key}") for key in ("low", "linearized", "high"))
+        return np.maximum(below - found, found - above).max()
 
     assert max(outside(method) for method in ("livi_full", "livi_min_sv", "livi_min_sv_exact")) < 0.25
     assert 0.2 < outside("livi_diagonal_from_mode") < 0.3
