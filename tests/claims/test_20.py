@@ -58,3 +58,13 @@ def test_in_the_gap_the_printed_prior_is_nearer_than_the_exact_process():
 def test_amortised_it_has_half_of_the_spread():
     assert round(ratio(CONTROLS, "f_svgd_best_amortized").mean(), 2) == 0.51
     assert round(ratio(TOY, "f_svgd_best").mean(), 2) == 0.59
+
+
+def test_as_printed_half_of_the_spread_needs_no_repulsion():
+    found = ratio(CONTROLS, "f_closed_form_without_repulsion")
+    assert (round(found.min(), 2), round(found.max(), 2)) == (0.40, 0.51)
+
+
+def test_the_spread_over_that_of_the_exact_process():
+    shares = [ratio(TOY, "f_svgd_best", r).mean() / ratio(CONTROLS, "exact_gp", r)[0] for r in REGIONS]
+    assert all(abs(share - 0.75) < 0.025 for share in shares[:2]) and all(abs(s - 5 / 6) < 0.02 for s in shares[2:])
