@@ -73,3 +73,24 @@ def test_the_exact_inverse_ends_in_indefinite_jacobians_on_two_of_three_problems
         return found
 
     assert definite("exact") == [0, 0, 1] and definite("exact_lambda_1") == [1, 1, 1]
+
+
+def test_with_lambda_1_the_residual_of_problem_0_is_above_one_at_five_of_a_hundred_logged_steps():
+    residuals = [run.arrays()["history_residual"] for run in runs("inverse-solvers", "bicgstab_warm_lambda_1")]
+    assert [(residual > 1).sum().item() for residual in residuals] == [5, 0, 0]
+    assert len(residuals[0]) == 101  # the start too
+
+
+def test_on_two_problems_the_second_direction_comes_after_step_8000_with_one_update():
+    late_ones = 0
+    for run in runs("inverse-solvers", "helper_1"):
+        found = run.arrays()
+        step, residual = found["history_step"].numpy(), found["history_residual"].numpy()
+        late_ones += np.median(residual[(step > 7_000) & (step <= 8_000)]) > 0.75 and residual[-1] < 0.65
+    assert late_ones == 2
+
+
+def test_the_mean_of_the_exact_inverse_is_still_falling_at_the_end():
+    for run in runs("inverse-solvers", "exact"):
+        error = run.arrays()["history_mu_error"].numpy()
+        assert error[-5:].mean() < error[-15:-5].mean() / 2

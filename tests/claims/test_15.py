@@ -214,7 +214,30 @@ def test_gpvis_most_certain_mistakes_are_plain_sixes_and_none_of_the_ensembles()
     assert not any((image == other).all() for image in ours["outlier_images"][:8] for other in images)
 
 
+def test_the_ensemble_is_behind_the_paper_by_accuracy_on_all_digits_and_its_lead_in_ece_is_within_the_spread():
+    clean = runs("open-category-mnist-clean").means("accuracy_percent")["accuracy_percent"]
+    assert round(clean["deep_ensemble"], 1) == 99.1
+    assert runs().published("deep_ensemble", "clean_accuracy_percent").mean == 99.3
+    printed = runs().published("deep_ensemble", "ece")
+    assert 0 < printed.mean - means().loc["deep_ensemble", "ece"] < printed.sd
+
+
+def test_mean_field_has_the_printed_prior_and_svgd_without_gpvis_prior_is_behind_gpvi():
+    config = get_experiment("open-category-mnist").config
+    assert config("mf_vi", "paper")["prior"] == "scale_mixture"
+    assert config("svgd_best", "paper")["prior_scale"] == config("gpvi_best", "paper")["prior_scale"] == 16
+    assert config("svgd", "paper")["prior_scale"] == 1 and round(means().loc["svgd", "auroc"], 3) == 0.962
+
+
 def test_after_the_first_epoch_gpvis_auroc_and_ece_move_in_a_band():
+    seeds = [
+        [np.asarray(a[f"history_{key}"])[3:] for m in ("gpvi_exact_density", "gpvi_best") for a in runs().arrays[m]]
+        for key in ("auroc", "ece")
+    ]
+    assert (round(np.min(seeds[0]), 3), round(np.max(seeds[0]), 3)) == (0.944, 0.977)
+    assert (round(np.min(seeds[1]), 3), round(np.max(seeds[1]), 3)) == (0.002, 0.007)
+    of_means = np.concatenate([during(m, "auroc")[2:] for m in ("gpvi_exact_density", "gpvi_best")])
+    assert (round(of_means.min(), 3), round(of_means.max(), 3)) == (0.953, 0.966)
     for m in ("gpvi_exact_density", "gpvi_best"):
         assert during(m, "auroc")[-3:].mean() > during(m, "auroc")[0] + 0.01  # after two epochs and more
         assert 0.95 < during(m, "auroc")[-1] < 0.985 and 0.002 < during(m, "ece")[-1] < 0.008
@@ -240,7 +263,7 @@ def test_over_twelve_epochs_gpvis_auroc_hardly_climbs():
     area = curves("auroc")["gpvi_best"]
     assert np.round(area[[-5, -3, -2, -1]], 3).tolist() == [0.968, 0.976, 0.957, 0.976]
     assert round(area[-4:].mean(), 3) == 0.97 and round(area[-4:].mean() - area[:4].mean(), 3) == 0.005
-    assert np.abs(np.diff(area[-5:])).max() > 3 * 0.005
+    assert 2.4 < np.abs(np.diff(area)).mean() / (area[-4:].mean() - area[:4].mean()) < 2.6
 
 
 def test_mean_field_is_level_with_gpvi_and_steadier_and_the_other_rivals_are_ahead():

@@ -9,7 +9,7 @@ from of_records import Runs
 from gpvi_lib import metrics
 from gpvi_lib.report import scoreboard
 
-RUNS, CHECKED = Runs("uci-regression"), Runs("check-table")
+RUNS, CHECKED, SMOOTH = Runs("uci-regression"), Runs("check-table"), Runs("smooth-uci")
 SEEDS, METHODS = RUNS.seeds, RUNS.experiment.methods
 SETS = ("boston", "concrete", "energy", "yacht")
 SCORES = ("rmse", "log_likelihood")
@@ -104,7 +104,49 @@ def test_corrected_errors_leave_boston_and_yacht_undecided_and_most_splits_favou
         assert (paired("gpvi", "deep_ensemble", name, "rmse") < 0).mean() > 0.6
 
 
+def test_by_the_corrected_error_the_ensemble_is_ahead_on_two_sets_by_either_score():
+    for key in SCORES:
+        assert [verdict("gpvi", "deep_ensemble", name, key, overlap=1 / 9) for name in SETS].count("worse") == 2
+
+
+def smooth(rival, key):
+    """The verdicts of GPVI with softplus units against a method with the units of the table."""
+    found = []
+    for name in SETS:
+        sign = 1 if key == "log_likelihood" else -1
+        difference = sign * (SMOOTH.metric("uci_gpvi", f"{name}_{key}", SEEDS) - values(rival, name, key))
+        se = difference.std(ddof=1) / len(difference) ** 0.5
+        found.append("better" if difference.mean() > 2 * se else "worse" if difference.mean() < -2 * se else "same")
+    return found
+
+
+def test_softplus_units_change_no_verdict_against_mean_field():
+    assert all(smooth("mf_vi", key) == verdicts("gpvi", "mf_vi", key) for key in SCORES)
+    assert SMOOTH.record("uci_gpvi").config["sampler"]["activation"] == "softplus"
+    assert all(SMOOTH.record("uci_gpvi").config[key] == RUNS.record("gpvi").config[key] for key in ("lr", "steps"))
+
+
+def test_softplus_units_against_relu_units_and_the_ensemble():
+    assert smooth("gpvi", "rmse") == 4 * ["same"] and smooth("gpvi", "log_likelihood") == ["worse"] + 3 * ["same"]
+    assert smooth("deep_ensemble", "rmse") == ["worse", "worse", "same", "worse"]
+    assert smooth("deep_ensemble", "log_likelihood") == verdicts("gpvi", "deep_ensemble", "log_likelihood")
+    energy = np.sort(SMOOTH.metric("uci_gpvi", "energy_rmse", SEEDS))
+    assert round(energy[-1], 2) == 2.14 and energy[-2] < 0.54  # one run is stuck
+
+
+def test_the_exact_density_with_tanh_units_runs_away():
+    means = [SMOOTH.metric("uci_gpvi_exact_density", f"{name}_rmse", SEEDS).mean() for name in SETS]
+    assert (round(min(means)), round(max(means))) == (249, 1074)
+    config = SMOOTH.record("uci_gpvi_exact_density").config
+    assert (config["sampler"]["activation"], config["lr"]) == ("tanh", 0.015)
+
+
 # are the intervals right?
+
+
+def test_on_energy_gpvi_is_fifth_of_six_by_calibration_error():
+    errors = {m: metrics.regression_calibration_error(pooled(m, "energy")) for m in METHODS}
+    assert sorted(errors, key=errors.get).index("gpvi") == 4
 
 
 def test_on_energy_and_yacht_all_curves_are_above_the_diagonal():
@@ -161,6 +203,10 @@ def test_on_boston_the_ensembles_noise_is_half_its_error():
 
 def test_how_many_steps_gpvi_took():
     assert RUNS.record("gpvi").config["steps"] == 3_000 and len(SEEDS) == 20
+
+
+def test_every_learning_rate_decays_to_1e_5():
+    assert all(RUNS.record(m).config["final_lr"] == 1e-5 for m in METHODS if m != "hmc")
 
 
 # why the ensemble is ahead
