@@ -21,6 +21,7 @@ from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
+from gpvi_lib.several import Several
 from gpvi_lib.targets.base import Target, check_finite, log_prob
 
 DIAGNOSTICS = 100
@@ -185,6 +186,8 @@ class Training:
             value = math.nan
         plain = {name: value for name, value in vars(self.sampler).items() if isinstance(value, int | float | str)}
         data = {name: value for name, value in vars(self.target).items() if isinstance(value, Tensor)}
+        several = {name: value for name, value in vars(self.target).items() if isinstance(value, Several)}
+        data |= {f"{name}[{key!r}]": part for name, parts in several.items() for key, part in parts.items()}
         self.identity = (
             self.settings
             | {

@@ -17,6 +17,7 @@ from gpvi_lib import (
     StreamedPosterior,
     fit,
 )
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.several import Several
 
 
@@ -139,3 +140,19 @@ def test_parts_hold_all_rows_once():
     parts = both.split(5)
     assert [len(part) for part in parts] == [5, 5, 2] and both.to("cpu").named["group"].equal(GROUP)
     assert torch.cat([part.named["x"] for part in parts]).equal(X) and both.dtype == torch.float32
+
+
+@pytest.mark.parametrize("changed", ["x", "group"])
+def test_a_checkpoint_of_other_rows_is_another_run(changed, tmp_path):
+    """Also where the first minibatch is the same."""
+    inputs = {"x": X, "group": GROUP}
+    other = inputs | {changed: inputs[changed].roll(1, 0)}
+    for given in (inputs, other):
+        sampler = MeanField(torch.zeros(JOINED.dim))
+        settings = {"steps": 2, "optimizer": Adam(1e-2), "seed": 0, "progress": False, "batch_size": 3}
+        settings["checkpoint"] = tmp_path / "run.pt"
+        if given is inputs:
+            fit(sampler, posterior(given), NegativeELBO(2), **settings)
+        else:
+            with pytest.raises(GPVIError, match=rf"what differs: .*target.inputs\['{changed}'\]"):
+                fit(sampler, posterior(given), NegativeELBO(2), **settings)

@@ -96,8 +96,9 @@ class Posterior:
             raise ValueError(f"the power of the likelihood must be positive, got {power}")
         self.power = float(power)
         self.network = module if isinstance(module, FlatModule) else FlatModule(module)
-        self.likelihood, self.targets = likelihood, targets
+        self.likelihood = likelihood
         self.inputs: Any = inputs  # a tensor, or Several
+        self.targets = targets
         dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
         self.prior = NormalPrior(self.network.fan_in_scale(dtype).to(inputs.device)) if prior is None else prior
         self.dim, self.num_data = self.network.dim, len(inputs)
