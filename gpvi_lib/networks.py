@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 
 from gpvi_lib.activations import ACTIVATIONS, check_activation
-from gpvi_lib.several import Several, as_inputs
+from gpvi_lib.several import arguments
 
 
 class FlatModule:
@@ -102,8 +102,7 @@ class FlatModule:
         Raises:
             ValueError: if inputs and weights are not of the same precision, or the module returns no tensor.
         """
-        inputs = as_inputs(inputs)
-        positional, named = (inputs.positional, inputs.named) if isinstance(inputs, Several) else ((inputs,), {})
+        positional, named = arguments(inputs)
         for part in (*positional, *named.values()):
             if part.is_floating_point() and part.dtype != w.dtype:
                 raise ValueError(
@@ -125,9 +124,7 @@ class FlatModule:
             return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
         return vmap(one)(self.unflatten(w))
 
-    def last_features(
-        self, w: Float[Tensor, " d"], inputs: Float[Tensor, "b ..."]
-    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b c"]]:
+    def last_features(self, w: Float[Tensor, " d"], inputs: Any) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b c"]]:
         """What enters the last layer of one network, and what leaves it.
 
         Raises:
@@ -141,7 +138,7 @@ class FlatModule:
         seen: list[Tensor] = []
         handle = last[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
         try:
-            outputs = functional_call(self._module, self.unflatten(w) | self._constants_like(w), (inputs,))
+            outputs = functional_call(self._module, self.unflatten(w) | self._constants_like(w), *arguments(inputs))
         finally:
             handle.remove()
         return seen[0], outputs

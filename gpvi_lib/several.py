@@ -23,7 +23,7 @@ class Several:
 
     Example:
         >>> both = Several({"x": torch.zeros(5, 2), "group": torch.arange(5)})
-        >>> len(both), both[:3].named["group"]
+        >>> len(both), dict(both[:3].items())["group"]
         (5, tensor([0, 1, 2]))
     """
 
@@ -43,16 +43,7 @@ class Several:
         if len(devices) > 1:
             raise ValueError(f"the inputs are on {' and '.join(sorted(devices))}: move them to one device")
         self._tensors: dict[Any, Tensor] = named
-
-    @property
-    def positional(self) -> tuple[Tensor, ...]:
-        """What goes to the module by position."""
-        return tuple(tensor for name, tensor in self._tensors.items() if isinstance(name, int))
-
-    @property
-    def named(self) -> dict[str, Tensor]:
-        """What goes to the module by name."""
-        return {name: tensor for name, tensor in self._tensors.items() if isinstance(name, str)}
+        self._by_name = isinstance(tensors, Mapping)
 
     def items(self) -> Iterator[tuple[str | int, Tensor]]:
         """Names or positions, and tensors."""
@@ -60,7 +51,7 @@ class Several:
 
     def _of_each(self, change: Callable[[Tensor], Tensor]) -> Several:
         changed = {name: change(tensor) for name, tensor in self._tensors.items()}
-        return Several(changed if self.named else tuple(changed.values()))
+        return Several(changed if self._by_name else tuple(changed.values()))
 
     def __len__(self) -> int:
         return len(next(iter(self._tensors.values())))
@@ -99,3 +90,17 @@ class Several:
 def as_inputs(inputs: Any) -> Any:
     """Several tensors as one object; everything else as it is."""
     return Several(inputs) if isinstance(inputs, (tuple, Mapping)) else inputs
+
+
+def arguments(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Positional and named arguments of a module's call.
+
+    Example:
+        >>> arguments({"x": torch.zeros(1)})
+        ((), {'x': tensor([0.])})
+    """
+    several = as_inputs(inputs)
+    if not isinstance(several, Several):
+        return (inputs,), {}
+    tensors: dict[Any, Tensor] = dict(several.items())
+    return ((), tensors) if several._by_name else (tuple(tensors.values()), {})

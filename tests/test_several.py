@@ -8,6 +8,7 @@ from torch.utils.data import Dataset
 
 from gpvi_lib import (
     Adam,
+    CategoricalLikelihood,
     FunctionSpaceParVI,
     MeanField,
     NegativeELBO,
@@ -16,6 +17,7 @@ from gpvi_lib import (
     Posterior,
     StreamedPosterior,
     fit,
+    last_layer_laplace,
 )
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.several import Several
@@ -138,8 +140,8 @@ def test_function_space_wants_one_tensor():
 def test_parts_hold_all_rows_once():
     both = Several({"x": X, "group": GROUP})
     parts = both.split(5)
-    assert [len(part) for part in parts] == [5, 5, 2] and both.to("cpu").named["group"].equal(GROUP)
-    assert torch.cat([part.named["x"] for part in parts]).equal(X) and both.dtype == torch.float32
+    assert [len(part) for part in parts] == [5, 5, 2] and dict(both.to("cpu").items())["group"].equal(GROUP)
+    assert torch.cat([dict(part.items())["x"] for part in parts]).equal(X) and both.dtype == torch.float32
 
 
 @pytest.mark.parametrize("changed", ["x", "group"])
@@ -156,3 +158,29 @@ def test_a_checkpoint_of_other_rows_is_another_run(changed, tmp_path):
         else:
             with pytest.raises(GPVIError, match=rf"what differs: .*target.inputs\['{changed}'\]"):
                 fit(sampler, posterior(given), NegativeELBO(2), **settings)
+
+
+def test_the_last_layers_laplace_takes_several_inputs():
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts, self.last = nn.Linear(2, 4), nn.Linear(4, 2)
+
+        def forward(self, x, shift):
+            return self.last(torch.tanh(self.parts(x) + shift))
+
+    class OfOne(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.of = Classifier()
+
+        def forward(self, both):
+            return self.of(both[:, :2], both[:, 2:])
+
+    labels, shift = GROUP % 2, X[:, :1]
+    posteriors = (
+        Posterior(Classifier(), CategoricalLikelihood(), {"x": X, "shift": shift}, labels),
+        Posterior(OfOne(), CategoricalLikelihood(), torch.cat([X, shift], 1), labels),
+    )
+    mode = torch.randn(posteriors[0].dim, generator=torch.Generator().manual_seed(1))
+    assert_close(*(last_layer_laplace(target, mode).sample(5, seed=0) for target in posteriors))

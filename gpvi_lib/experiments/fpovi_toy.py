@@ -30,7 +30,7 @@ from gpvi_lib.experiments.evaluation import (
     function_scores,
     history,
 )
-from gpvi_lib.experiments.function_models import REPULSION_OFF, layer_scales, mean_distance
+from gpvi_lib.experiments.function_models import REPULSION_OFF, conditioned, layer_scales, mean_distance
 from gpvi_lib.function_priors import ArcCosine, weight_scale
 from gpvi_lib.hamiltonian import AcceptanceWarning
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
@@ -243,10 +243,8 @@ def seeds(profile: str) -> tuple[int, ...]:
 
 def exact_process(target: Posterior, floor: float) -> tuple[Float[Tensor, " g"], Float[Tensor, "g g"]]:
     """Mean and covariance on the grid of the exact posterior under :class:`ArcCosine`, given the data."""
-    kernel = ArcCosine(floor).given(target).kernel
-    x, at = target.inputs, grid()[:, None]
-    gain = torch.linalg.solve(kernel(x, x) + NOISE**2 * torch.eye(len(x), dtype=x.dtype), kernel(x, at)).mT
-    return gain @ target.targets, kernel(at, at) - gain @ kernel(x, at)
+    joint = ArcCosine(floor).given(target).covariance(torch.cat([target.inputs, grid()[:, None]]))
+    return conditioned(joint, target.targets, NOISE)[:2]
 
 
 def _exact_functions(target: Posterior, floor: float, number: int) -> Float[Tensor, "n g"]:

@@ -25,7 +25,7 @@ import torch
 from gpvi_lib.data import FEWER_SPLITS, UCI_SPLITS, RegressionData, regression
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.evaluation import history
-from gpvi_lib.experiments.function_models import layer_scales
+from gpvi_lib.experiments.function_models import conditioned, layer_scales
 from gpvi_lib.experiments.uci_problem import Split, prediction_scores
 from gpvi_lib.function_priors import ArcCosine
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
@@ -139,15 +139,8 @@ def exact_process(problem: Problem, noises: Sequence[float]) -> tuple[NormalMixt
     target = problem.posterior
     x, y, at = target.inputs.double(), target.targets.double().flatten(), problem.inputs.double()
     joint = ArcCosine().given(target).covariance(torch.cat([x, at]))
-    n, found = len(x), []
-    for noise in noises:
-        root = torch.linalg.cholesky(joint[:n, :n] + noise**2 * torch.eye(n, dtype=x.dtype))
-        half = torch.linalg.solve_triangular(root, torch.cat([y[:, None], joint[:n, n:]], 1), upper=False)
-        evidence = -0.5 * half[:, 0].square().sum() - root.diagonal().log().sum()
-        found.append((float(evidence), noise, half))
-    _, noise, half = max(found, key=lambda one: one[0])
-    mean, variance = half[:, 1:].mT @ half[:, 0], joint[n:, n:].diagonal() - half[:, 1:].square().sum(0)
-    predictive = NormalMixture(mean[None], (variance + noise**2).sqrt()[None])
+    noise, (mean, covariance, _) = max(((s, conditioned(joint, y, s)) for s in noises), key=lambda one: one[1][2])
+    predictive = NormalMixture(mean[None], (covariance.diagonal() + noise**2).sqrt()[None])
     return predictive.rescaled(problem.shift, problem.factor), noise
 
 

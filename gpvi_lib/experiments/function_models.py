@@ -54,6 +54,25 @@ def function_rows(low: float, high: float, profile: str) -> dict[str, dict]:
     return found
 
 
+def conditioned(
+    joint: Float[Tensor, "n+m n+m"], y: Float[Tensor, " n"], noise: float
+) -> tuple[Float[Tensor, " m"], Float[Tensor, "m m"], float]:
+    """Mean and covariance of the last m values of a Gaussian process, given the first n plus noise; and the evidence.
+
+    Args:
+        joint: prior covariance of all values.
+        y: the first n values, each with noise of this standard deviation.
+
+    Returns:
+        Mean, covariance, and ``log p(y)`` but for ``-n/2 log 2π``.
+    """
+    n = len(y)
+    root = torch.linalg.cholesky(joint[:n, :n] + noise**2 * torch.eye(n, dtype=joint.dtype, device=joint.device))
+    half = torch.linalg.solve_triangular(root, torch.cat([y[:, None], joint[:n, n:]], 1), upper=False)
+    evidence = -0.5 * half[:, 0].square().sum() - root.diagonal().log().sum()
+    return half[:, 1:].mT @ half[:, 0], joint[n:, n:] - half[:, 1:].mT @ half[:, 1:], float(evidence)
+
+
 def layer_scales(network: FlatModule, rule: str, dtype: torch.dtype, other: float = 1.0) -> Float[Tensor, " d"]:
     """A standard deviation for each weight of a perceptron by one of ``SCALES``; ``other`` for what is in no layer."""
     scale = torch.full((network.dim,), other, dtype=dtype)

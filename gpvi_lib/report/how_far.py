@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpvi_lib.experiments import Experiment, get_experiment, inverse_solvers
+from gpvi_lib.experiments.fpovi_uci import ROWS as UCI_ROWS
 from gpvi_lib.experiments.printed import NOISE_SCALE, PRINTED, RUNS, Printed
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import steps_of
@@ -100,10 +101,10 @@ SECTIONS = (
         "Wild VI, Figures 3 and 4: Covertype", "19-learned-step-sizes", (("wild-vi/figure3", "log_likelihood", ""),)
     ),
     Section("f-POVI, Figure 1: the toy", "20-function-space", (("fpovi/figure1/data", "w1", ""),)),
-    _functions("f-POVI, Tables 4 to 8: UCI sets of fewer than 1,000 rows", ("boston", "energy", "yacht")),
     _functions(
-        "f-POVI, Tables 4 to 8: larger UCI sets", ("concrete", "kin8nm", "naval", "power", "protein", "winered")
+        "f-POVI, Tables 4 to 8: UCI sets of fewer than 1,000 rows", [n for n in UCI_ROWS if UCI_ROWS[n] < 1_000]
     ),
+    _functions("f-POVI, Tables 4 to 8: larger UCI sets", [n for n in UCI_ROWS if UCI_ROWS[n] >= 1_000]),
     Section("f-POVI, Table 2: MNIST", FUNCTIONS, (("fpovi/table2/mnist", "test_error_percent", ""),)),
     Section(
         "f-POVI, Table 3: bandits",

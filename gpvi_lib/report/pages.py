@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpvi_lib import paths
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.experiments import get_experiment
+from gpvi_lib.experiments import fpovi_uci, get_experiment
 from gpvi_lib.lab import records
 from gpvi_lib.paths import write_atomically
 from gpvi_lib.report import scoreboard
@@ -19,7 +19,6 @@ from gpvi_lib.report.tables import plus_minus
 if TYPE_CHECKING:
     import pandas
 
-UCI_SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "winered", "yacht")
 MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Algorithm 1", "notebooks/00a-gpvi-in-sixty-lines", ()),
     ("Theorem 3.1, equation 4; A.1, A.3", "notebooks/01-functional-gradient", ()),
@@ -141,7 +140,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "function-space POVI: Tables 4 to 8",
         "notebooks/21-function-space-uci",
-        (*(f"fpovi-uci-{name}" for name in UCI_SETS), "fpovi-uci-yacht-50-50", "fpovi-uci-yacht-10-10"),
+        (*(f"fpovi-uci-{name}" for name in fpovi_uci.ROWS), "fpovi-uci-yacht-50-50", "fpovi-uci-yacht-10-10"),
     ),
     (
         "LIVI (Uppal et al. 2023): equations 14 to 18, Figure 1, F.5",

@@ -122,3 +122,11 @@ def test_two_layers_on_yacht():
         for key, text in zip(("rmse", "nll"), said, strict=True):
             found = runs.metric(method, key)
             assert f"{found.mean():.2f} ± {found.std(ddof=1) / len(found) ** 0.5:.2f}" == text and len(found) == 20
+
+
+def test_with_the_prior_at_all_points_training_has_ended():
+    for name, said in (("yacht", ["4.62", "4.61"]), ("boston", ["3.06", "3.06"])):
+        steps = RUNS[name].history("f_svgd_closed_form", "step")[0]
+        path = RUNS[name].history("f_svgd_closed_form", "rmse").mean(0)
+        looks = [path[steps == share * steps[-1]][0] for share in (0.75, 1)]
+        assert [f"{look:.2f}" for look in looks] == said and abs(looks[0] - looks[1]) < 0.02
