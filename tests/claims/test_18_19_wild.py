@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpvi_lib import LineGrid, power_decay
-from gpvi_lib.experiments import get_experiment
+from gpvi_lib.experiments import get_experiment, wild_mixture
 from gpvi_lib.experiments import wild_mixture as wild
 from gpvi_lib.lab import records
 
@@ -58,6 +58,15 @@ def test_18_the_exponent_is_hardly_determined():
     found = [values("wild-mixture", "random_search", key)[2] for key in ("exponent", "offset", "kl")]
     assert found == pytest.approx([3.0, 4.8, 0.0011], rel=0.03)
     assert values("wild-mixture", "power_free", "offset")[0] == 1
+
+
+def test_18_a_decay_chosen_by_the_samples_alone():
+    """With a kernel of fixed width below every learned seed; with the median rule not."""
+    found = np.concatenate([kl(f"power_free_ksd_{h}") for h in ("h3", "h10", "h30")])
+    assert between(found, 0.001, 0.009, 3, 9) and found.max() < kl("svgd_full").min()
+    assert between(kl("power_free_ksd_median"), 0.03, 0.12, 2, 3)
+    grid = get_experiment("wild-mixture").config("power_free_ksd_h3", "paper")
+    assert np.prod([len(values) for values in wild_mixture.FREE_POWER.values()]) == 2_730 and grid
 
 
 def test_18_the_regression_and_held_scores():
