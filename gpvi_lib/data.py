@@ -438,9 +438,14 @@ def open_category(
 class RegressionData:
     """One split of a regression set, in the unit of the publisher, float64.
 
+    :meth:`random_split` makes one of your own arrays or data frame.
+
     Attributes:
         inputs, targets: training data, ``(N, p)`` and ``(N,)``.
         test_inputs, test_targets: test data.
+
+    Raises:
+        ValueError: if a part is no tensor, or has another shape.
 
     Example:
         >>> data, shift, factor = diabetes().standardised()
@@ -452,6 +457,42 @@ class RegressionData:
     targets: Float[Tensor, " N"]
     test_inputs: Float[Tensor, "M p"]
     test_targets: Float[Tensor, " M"]
+
+    def __post_init__(self) -> None:
+        for part in ("inputs", "targets", "test_inputs", "test_targets"):
+            found = getattr(self, part)
+            if not isinstance(found, Tensor):
+                kind = type(found).__name__
+                raise ValueError(f"{part} must be a tensor, got {kind}: RegressionData.random_split takes arrays")
+        for inputs, targets in ((self.inputs, self.targets), (self.test_inputs, self.test_targets)):
+            if inputs.ndim != 2 or targets.shape != inputs.shape[:1] or inputs.shape[1] != self.inputs.shape[1]:
+                shapes = f"{tuple(inputs.shape)} and {tuple(targets.shape)}"
+                raise ValueError(f"inputs (N, p) and targets (N,) of the same p are needed, got {shapes}")
+
+    @classmethod
+    def random_split(cls, inputs, targets, test_fraction: float = 0.1, seed: int = 0) -> RegressionData:
+        """Arrays, tensors or a data frame of numbers, a random part of the rows put aside as test data.
+
+        Args:
+            inputs: ``(N, p)``, a row an observation.
+            targets: ``(N,)``, or ``(N, 1)``.
+            test_fraction: of the rows, between 0 and 1.
+            seed: another one is another split.
+
+        Raises:
+            ValueError: if something is no number, or missing, or the shapes do not fit.
+
+        Example:
+            >>> data = RegressionData.random_split([[1, 2], [3, 4], [5, 6], [7, 8]], [0.5, 1.5, 2.5, 3.5], 0.25)
+            >>> data.inputs.shape, data.test_targets.shape
+            (torch.Size([3, 2]), torch.Size([1]))
+        """
+        x, y = _numbers("inputs", inputs), _numbers("targets", targets)
+        y = y.squeeze(-1) if y.ndim == 2 and y.shape[1] == 1 else y
+        if x.ndim != 2 or y.shape != x.shape[:1]:
+            shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
+            raise ValueError(f"inputs must have shape (N, p) and targets (N,), got {shapes}")
+        return _random_split(x, y, test_fraction, seed)
 
     def standardised(self) -> tuple[RegressionData, float, float]:
         """The same with mean 0 and standard deviation 1 over the training data, and the targets' mean and sd.
@@ -477,6 +518,21 @@ class RegressionData:
         """All four tensors ``.to(...)`` another dtype or device."""
         parts = (self.inputs, self.targets, self.test_inputs, self.test_targets)
         return RegressionData(*(part.to(*args, **kwargs) for part in parts))
+
+
+def _numbers(name: str, values) -> Float[Tensor, "..."]:
+    """Float64, finite.
+
+    Raises:
+        ValueError: if a value is no number, or missing.
+    """
+    try:
+        found = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers; encode or drop what is not: {error}") from None
+    if not bool(found.isfinite().all()):
+        raise ValueError(f"{name} have missing or infinite values: fill or drop those rows first")
+    return found.double()
 
 
 def _random_split(inputs: Tensor, targets: Tensor, test_fraction: float, seed: int) -> RegressionData:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch.testing import assert_close
@@ -342,3 +343,40 @@ def test_a_publisher_out_of_reach_is_one_clear_error(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets, "MNIST", unreachable)
     with pytest.raises(DataMissing, match="mnist could not be downloaded, try again later: Error downloading"):
         data.download("mnist", tmp_path)
+
+
+def test_a_table_of_your_own_is_split_at_random():
+    x = np.arange(60).reshape(20, 3)
+    frame = pandas.DataFrame(x, columns=list("abc")).assign(y=x[:, 0] / 3)
+    found = data.RegressionData.random_split(frame[["a", "b", "c"]], frame["y"], test_fraction=0.25, seed=1)
+    assert found.inputs.shape == (15, 3) and found.test_inputs.shape == (5, 3) and found.inputs.dtype == torch.float64
+    both = torch.cat([found.inputs, found.test_inputs])
+    assert sorted(both[:, 0].tolist()) == list(range(0, 60, 3))
+    assert torch.equal(found.inputs[:, 0] / 3, found.targets) and torch.equal(
+        found.test_inputs[:, 0] / 3, found.test_targets
+    )
+    arrays = data.RegressionData.random_split(x.tolist(), torch.tensor(x[:, :1] / 3), 0.25, seed=1)
+    assert torch.equal(arrays.inputs, found.inputs) and torch.equal(arrays.targets, found.targets)
+    other = data.RegressionData.random_split(x, x[:, 0] / 3, 0.25, seed=2)
+    assert not torch.equal(other.inputs, found.inputs)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([["a", 1.0]], [1.0], "inputs must be numbers"),
+        (np.ones((4, 2)), [1.0, 2.0, None, 3.0], "targets have missing or infinite values"),
+        (np.ones((4, 2)), np.ones(3), r"\(4, 2\) and \(3,\)"),
+        (np.ones(4), np.ones(4), r"inputs must have shape \(N, p\)"),
+    ],
+)
+def test_a_table_that_does_not_fit_says_why(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        data.RegressionData.random_split(x, y)
+
+
+def test_arrays_in_place_of_tensors_name_the_remedy():
+    with pytest.raises(ValueError, match="inputs must be a tensor, got ndarray: RegressionData.random_split"):
+        data.RegressionData(np.ones((4, 2)), torch.ones(4), torch.ones(1, 2), torch.ones(1))
+    with pytest.raises(ValueError, match=r"of the same p are needed, got \(1, 3\)"):
+        data.RegressionData(torch.ones(4, 2), torch.ones(4), torch.ones(1, 3), torch.ones(1))
