@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpvi_lib import LineGrid, power_decay
-from gpvi_lib.experiments import get_experiment, wild_mixture
+from gpvi_lib.experiments import get_experiment, wild_logistic, wild_mixture
 from gpvi_lib.experiments import wild_mixture as wild
 from gpvi_lib.lab import records
 
@@ -117,19 +117,53 @@ def test_19_learned_steps_beat_the_printed_ones_and_no_step_beats_them():
     assert (copied > learned).all()
 
 
+def against_nuts(method):
+    """Of each seed: error of the means, rms, and the median ratio of spreads, against NUTS; and R-hat of NUTS."""
+    off, spread = [], []
+    of_seed = {record.seed: record.arrays() for record in of_records.runs("wild-logistic", "nuts")}
+    for record in of_records.runs("wild-logistic", method):
+        arrays, exact = record.arrays(), of_seed[record.seed]
+        z = (arrays["means"] - exact["means"]) / exact["sds"]
+        off.append(float(z.square().mean().sqrt()))
+        spread.append(np.median(arrays["sds"] / exact["sds"]))
+    return np.array(off), np.array(spread)
+
+
+def test_19_nuts_can_judge():
+    assert round(values("wild-logistic", "nuts", "rhat").max(), 3) == 1.004
+    assert not values("wild-logistic", "nuts", "divergences").any()
+    assert wild_logistic.config("nuts", "paper")["nuts_chains"] == 4
+
+
 def test_19_moments():
-    assert between(at_ten("svgd", "mean_error"), 1.5, 2.5, 1, 3) and between(
-        at_ten("transfer", "mean_error"), 1, 1, 1, 3
-    )
-    assert between(at_ten("svgd", "spread"), 0.63, 0.66, 2, 3)
-    assert between(np.concatenate([at_ten(row, "mean_error") for row in PRINTED]), 4.2, 5.3, 1, 15)
+    off, spread = against_nuts("svgd_t10")
+    assert between(off, 1.5, 2.6, 1, 3) and between(spread, 0.60, 0.62, 2, 3)
+    assert round(float(np.sqrt((off**2).mean())), 1) == 2.0
+    off, spread = against_nuts("transfer")
+    assert between(off, 1.0, 1.0, 1, 3) and abs(spread.mean() - 0.98) < 0.01
+    off, spread = against_nuts("laplace")
+    assert between(off, 0.2, 0.2, 1, 3) and abs(spread.mean() - 0.95) < 0.01
+    printed = np.concatenate([against_nuts(f"{row}_t10")[0] for row in PRINTED])
+    assert between(printed, 4.2, 5.3, 1, 15)
+    assert between(against_nuts("curvature_t10")[0], 9, 38, 0, 3)
+
+
+def best_by_hand(depth):
+    """Of each seed, the best log-likelihood of all schedules made by hand."""
+    return np.max([values("wild-logistic", f"{row}_t{depth}", "log_likelihood") for row in wild_logistic.HAND_MADE], 0)
+
+
+def test_19_ten_learned_layers_beat_a_hundred_by_hand():
+    assert between(best_by_hand(10), -0.59, -0.58, 2, 3)
+    assert between(best_by_hand(50), -0.57, -0.55, 2, 3) and between(best_by_hand(100), -0.56, -0.55, 2, 3)
+    assert (at_ten("svgd") > best_by_hand(100)).all()
 
 
 def test_19_ksd_loses_its_chains_and_the_likelihood_does_not_mind():
     scores, best = at_ten("ksd_u"), np.max([at_ten(row) for row in PRINTED], axis=0)
     assert scores.round(2).tolist() == [-0.57, -0.59, -0.63] and (scores > best).tolist() == [True, True, False]
     assert between(at_ten("ksd_u", "share_outside"), 0.77, 0.91, 2, 3)
-    assert between(at_ten("ksd_u", "mean_error"), 3300, 4900, -2, 3)
+    assert between(against_nuts("ksd_u_t10")[0], 3500, 4900, -2, 3)
     assert between(at_ten("ksd_u_two_batches", "share_outside"), 0.72, 0.79, 2, 3)
 
 
@@ -137,7 +171,6 @@ def test_19_the_gain_is_in_the_coordinates():
     assert between(at_ten("svgd_scalar"), -0.62, -0.60, 2, 3)
     assert between(at_ten("curvature"), -0.59, -0.58, 2, 3)
     assert between(at_ten("curvature", "share_outside"), 0.02, 0.105, 3, 3)
-    assert between(at_ten("curvature", "mean_error"), 9, 34, 0, 3)
 
 
 def test_19_noise_adds_nothing_and_held_scores_lose():
@@ -148,6 +181,13 @@ def test_19_noise_adds_nothing_and_held_scores_lose():
 
 def arrays_at_ten(row):
     return of_records.arrays("wild-logistic", f"{row}_t10")
+
+
+def test_19_fifty_learned_layers():
+    learned, copied = values("wild-logistic", "svgd_t50", "log_likelihood"), at_ten("transfer")
+    assert between(learned, -0.52, -0.50, 2, 3) and (0 < copied - learned).all() and (copied - learned).max() < 0.006
+    off, spread = against_nuts("svgd_t50")
+    assert between(off, 0.8, 1.1, 1, 3) and between(spread, 0.56, 0.66, 2, 3)
 
 
 def test_19_between_the_layers():
