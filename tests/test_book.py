@@ -94,7 +94,7 @@ def test_every_page_can_be_reached_from_the_first_page(book):
 def test_the_gallery_leads_to_the_cell_of_every_figure(book):
     cover = (book / "README.html").read_text()
     found = re.findall(r'href="(notebooks/[^"#]*\.html)#figure-([^"]*)"', cover)
-    assert [name for _, name in found] == sorted(path.stem for path in repository().glob("figures/paper/*.png"))
+    assert sorted(name for _, name in found) == sorted(path.stem for path in repository().glob("figures/paper/*.png"))
     pages = {page: (book / page).read_text() for page, _ in found}
     assert not [name for page, name in found if f'id="figure-{name}"' not in pages[page]]
 
