@@ -178,7 +178,8 @@ def purpose_of(cell: nodes.Element) -> str:
     ]
     if names:
         return f"that defines {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
-    return "that imports names" if any(isinstance(node, ast.Import | ast.ImportFrom) for node in body) else ""
+    imports = any(isinstance(node, ast.Import | ast.ImportFrom) for node in body)
+    return "that imports names" if imports else "that checks what was found"
 
 
 def size_tables(app, doctree) -> None:
