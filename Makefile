@@ -110,7 +110,7 @@ lint: env ## ruff on library, tests and notebooks; mypy on the library; its floo
 	  sys.exit(lint(cache_dir="build/import-linter", no_logo=True))' </dev/null
 
 lab: env ## JupyterLab, open at the overview
-	@"$(PY)" -m jupyterlab notebooks/00-overview.ipynb
+	@"$(PY)" -m jupyterlab --config=docs/lab.py notebooks/00-overview.ipynb
 
 notebooks: env ## execute the committed notebooks again at their own parameters and replace them
 	@"$(PY)" -m gpvi_lib refresh --jobs $(JOBS) </dev/null

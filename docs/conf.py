@@ -5,14 +5,16 @@ from the docstrings: its pages, `docs/reference/`, only name what they show. Its
 and below that all figures, each with a link to the cell that drew it.
 """
 
+import ast
 import inspect
 import json
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 from docutils import nodes
-from sphinx.addnodes import desc_sig_literal_string
+from sphinx.addnodes import desc_sig_literal_string, download_reference
 from sphinx.ext import autosummary
 from sphinx.util.docutils import SphinxDirective
 
@@ -92,19 +94,34 @@ class Gallery(SphinxDirective):
         title = re.match(r"# (.*)", source)[1]
         page = f"notebooks/{path.stem}.html"
         heading = nodes.paragraph("", "", nodes.reference("", title, refuri=page), classes=["gallery-title"])
-        figures = [self._figure(name, page) for name in figures_of(path)]
+        figures = [self._figure(name, number, page) for name, number in figures_of(path).items()]
         return nodes.container("", heading, nodes.container("", *figures, classes=["gallery-row"]), classes=["gallery"])
 
-    def _figure(self, name: str, page: str) -> nodes.Node:
-        words = name.partition("-")[2].replace("-", " ")
-        image = nodes.image(uri=f"figures/paper/{name}.png", alt=f"{words}, a figure of {page}", loading="lazy")
-        link = nodes.reference("", "", image, nodes.inline("", words), refuri=f"{page}#figure-{name}")
+    def _figure(self, name: str, number: str, page: str) -> nodes.Node:
+        message = message_of(name)
+        image = nodes.image(uri=f"figures/paper/{name}.png", alt=f"{message}: a figure of {page}", loading="lazy")
+        parts = re.split(r"\$([^$]*)\$", f"{number} {message}".strip())
+        words = [nodes.math(part, part) if at % 2 else nodes.Text(part) for at, part in enumerate(parts)]
+        link = nodes.reference("", "", image, nodes.inline("", "", *words), refuri=f"{page}#figure-{name}")
         return nodes.paragraph("", "", link)
 
 
-def figures_of(notebook: Path) -> list[str]:
-    """The names of the committed figures of a notebook, in order."""
-    return sorted(path.stem for path in FIGURES.glob(f"{notebook.stem.partition('-')[0]}-*.png"))
+@cache
+def figures_of(notebook: Path) -> dict[str, str]:
+    """The committed figures of a notebook in its order, each with the number that its caption gives it."""
+    sources = ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"]]
+    names = [path.stem for path in FIGURES.glob(f"{notebook.stem.partition('-')[0]}-*.png")]
+    drawn = {name: next((at for at, source in enumerate(sources) if f'"{name}"' in source), 0) for name in names}
+    after = {name: "\n".join(sources[drawn[name] :]) for name in names}
+    numbers = {name: re.search(r"\*Figure (\w+\.\d+)", after[name]) for name in names}
+    return {name: found[1] if (found := numbers[name]) else "" for name in sorted(names, key=drawn.__getitem__)}
+
+
+def message_of(name: str) -> str:
+    """The title of a figure, or of its first panel that has one."""
+    shown = json.loads((FIGURES / f"{name}.json").read_text())
+    titles = [shown.get("title"), *(panel.get("title") for panel in shown["axes"])]
+    return " ".join(next(filter(None, titles), name.partition("-")[2].replace("-", " ")).split())
 
 
 def name_cells(app, doctree) -> None:
@@ -115,6 +132,19 @@ def name_cells(app, doctree) -> None:
             cell["ids"] += [f"figure-{name}" for name in dict.fromkeys(drawn) if (FIGURES / f"{name}.png").exists()]
 
 
+def link_figures(app, doctree) -> None:
+    """Where a page names a figure's file, the book leads to the cell that drew it instead of downloading it."""
+    up = "../" * app.env.docname.count("/")
+    pages = {
+        name: f"notebooks/{path.stem}.html" for path in ROOT.glob("notebooks/*.ipynb") for name in figures_of(path)
+    }
+    for link in list(doctree.findall(download_reference)):
+        folder, _, file = link["reftarget"].rpartition("figures/paper/")
+        if folder.strip("./") == "" and (name := file.removesuffix(".png")) in pages:
+            words = nodes.inline("", link.astext())
+            link.replace_self(nodes.reference("", "", words, refuri=f"{up}{pages[name]}#figure-{name}"))
+
+
 def describe_figures(app, doctree) -> None:
     """A figure that a cell drew is described by its caption: the next paragraph of "Figure:" or "Figure 18.1:"."""
     following = ""
@@ -123,6 +153,58 @@ def describe_figures(app, doctree) -> None:
             node.setdefault("alt", following)
         elif caption := re.match(r"Figure( \d+[a-z]?\.\d+)?[:.]", node.astext()):
             following = " ".join(node.astext()[caption.end() :].split())
+
+
+def name_folded_cells(app, doctree) -> None:
+    """A folded cell says what its code is for: what it shows or, where that is nothing, what it defines."""
+    for cell in doctree.findall(nodes.container):
+        if cell.get("hide_mode") == "input":
+            purpose = purpose_of(cell)
+            cell["prompt_show"], cell["prompt_hide"] = f"Show the code {purpose}", f"Hide the code {purpose}"
+
+
+def purpose_of(cell: nodes.Element) -> str:
+    """Words for what a cell of code is for."""
+    code, *outputs = cell.children
+    for kind, word in ((nodes.image, "figure"), (nodes.table, "table"), (nodes.raw, "animation")):
+        if any(list(output.findall(kind)) for output in outputs):
+            return f"of the {word} below"
+    if outputs:
+        return "of the lines below"
+    body = ast.parse(code.astext()).body
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    names = names or [
+        n.id for node in body if isinstance(node, ast.Assign) for n in ast.walk(node.targets[0]) if hasattr(n, "id")
+    ]
+    if names:
+        return f"that defines {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+    imports = any(isinstance(node, ast.Import | ast.ImportFrom) for node in body)
+    return "that imports names" if imports else "that checks what was found"
+
+
+def size_tables(app, doctree) -> None:
+    """Small type for many columns, a box that scrolls for very many rows, room for sentences, `0.1 ± 0.2` in a line."""
+    for table in doctree.findall(nodes.table):
+        rows = [row.children for row in table.findall(nodes.row)]
+        table["classes"] += ["many-columns"] * (len(rows[0]) > 7) + ["many-rows"] * (len(rows) > 60)
+        for column in zip(*rows, strict=False):
+            if max(len(entry.astext()) for entry in column) > 60:
+                for entry in column:
+                    entry["classes"].append("sentences")
+            for entry in column:
+                entry["classes"] += ["together"] * ("±" in entry.astext() and len(entry.astext()) < 20)
+
+
+def keep_punctuation(app, doctree) -> None:
+    """No line begins with the comma or the bracket that follows a formula."""
+    for formula in list(doctree.findall(nodes.math)):
+        following = formula.next_node(descend=False, siblings=True)
+        if isinstance(following, nodes.Text) and (mark := re.match(r"[,.;:!?)’”-]+", following.astext())):
+            rest = nodes.Text(following.astext()[mark.end() :])
+            following.parent.replace(following, rest)
+            formula.parent.replace(
+                formula, nodes.inline("", "", formula.deepcopy(), nodes.Text(mark[0]), classes=["together"])
+            )
 
 
 def entry(name: str) -> str:
@@ -191,5 +273,9 @@ def setup(app) -> None:
     app.connect("doctree-read", name_cells)
     app.connect("autodoc-process-signature", name_torch)
     app.connect("doctree-read", describe_figures)
+    app.connect("doctree-read", link_figures)
     app.connect("doctree-read", quote_as_written)
+    app.connect("doctree-read", name_folded_cells)
+    app.connect("doctree-read", size_tables)
+    app.connect("doctree-read", keep_punctuation)
     app.connect("missing-reference", find_public)

@@ -13,6 +13,7 @@ SLOW = (
     *(
         "test_gaussian_density",
         "test_inverse_experiments",
+        "test_lab",
         "test_livi_entropy",
         "test_livi_images",
         "test_livi_problem",

@@ -94,9 +94,23 @@ def test_every_page_can_be_reached_from_the_first_page(book):
 def test_the_gallery_leads_to_the_cell_of_every_figure(book):
     cover = (book / "README.html").read_text()
     found = re.findall(r'href="(notebooks/[^"#]*\.html)#figure-([^"]*)"', cover)
-    assert [name for _, name in found] == sorted(path.stem for path in repository().glob("figures/paper/*.png"))
+    assert sorted(name for _, name in found) == sorted(path.stem for path in repository().glob("figures/paper/*.png"))
     pages = {page: (book / page).read_text() for page, _ in found}
     assert not [name for page, name in found if f'id="figure-{name}"' not in pages[page]]
+
+
+def test_a_figure_that_a_page_names_leads_to_its_cell(book):
+    page = (book / "docs/map.html").read_text()
+    assert 'href="../notebooks/12-energy-potentials.html#figure-12-best"' in page and ".png" not in page
+
+
+def test_a_folded_cell_says_what_it_holds(book):
+    for path in book.glob("notebooks/*.html"):
+        page = path.read_text()
+        said = re.findall(r'<p class="collapsed admonition-title">(.*?)</p>', page)
+        assert len(said) == page.count("<details") and all(len(words) > len("Show the code ") for words in said), (
+            path.name
+        )
 
 
 def test_the_cover_has_the_doors_and_one_search_box(book, page):
