@@ -5,22 +5,24 @@ import http.server
 import threading
 
 import nbval.kernel
+import nbval.plugin
 import pytest
 import torch
-from jupyter_client.manager import KernelManager
+from forked_kernels import NbvalKernels
 from slow_files import SLOW
 
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.lab import provenance
-from gpvi_lib.report.notebooks import SocketFiles
-
-
-class NbvalKernels(SocketFiles, KernelManager):
-    """nbval's kernels, without TCP ports that another process may take first."""
 
 
 def pytest_configure():
     nbval.kernel.KernelManager = NbvalKernels
+    # nbval traces its kernels where pytest-cov is in use, which `[tool.coverage.run]` of pyproject.toml does not want.
+    nbval.plugin.setup_coverage = nbval.plugin.teardown_coverage = _no_coverage
+
+
+def _no_coverage(*arguments):
+    pass
 
 
 def pytest_collection_modifyitems(items):
