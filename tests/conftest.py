@@ -9,7 +9,7 @@ import nbval.plugin
 import pytest
 import torch
 from forked_kernels import NbvalKernels
-from slow_files import SLOW
+from slow_files import LONGEST, SLOW
 
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.lab import provenance
@@ -29,6 +29,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem in SLOW:
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: _turn(item.path))
+
+
+def _turn(path):
+    """Long files first, so that all workers have something to do to the end: `make test` keeps this order."""
+    if path.stem in LONGEST:
+        return LONGEST.index(path.stem)
+    return len(LONGEST) + (0 if path.suffix == ".ipynb" else 1 if path.stem in SLOW else 2)
 
 
 @pytest.fixture(autouse=True)
