@@ -86,4 +86,5 @@ def _kernel(started: Connection, arguments: list[str], environment: dict[str, st
     from ipykernel.kernelapp import IPKernelApp
 
     matplotlib.rcParams["backend"] = environment.get("MPLBACKEND", INLINE)
+    sys.modules.pop("matplotlib_inline.backend_inline", None)  # imported where there is a shell it hooks itself into it
     IPKernelApp.launch_instance(argv=arguments)
