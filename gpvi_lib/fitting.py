@@ -271,8 +271,9 @@ def fit(
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns, if anything, goes into the history. It must not use ``rng``.
         checkpoint: file to resume from if it exists (the bar then starts at its step), and to save to every
-            ``checkpoint_seconds``. A run that was interrupted and resumed gives the same result, bit for bit on a CPU,
-            as one that was not. The file stays when the run is complete: calling again trains no further.
+            ``checkpoint_seconds``. A run that was interrupted and resumed gives the same result, bit for bit on a CPU
+            with the same number of threads, as one that was not. The file stays when the run is complete: calling
+            again trains no further.
         label: experiment, method and seed, for the progress bar and for errors.
         progress: whether to show a bar with the time left, the epoch, the loss, the first two numbers that the
             objective says of itself, and the first that the callback returned last.

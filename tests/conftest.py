@@ -5,28 +5,38 @@ import http.server
 import threading
 
 import nbval.kernel
+import nbval.plugin
 import pytest
 import torch
-from jupyter_client.manager import KernelManager
-from slow_files import SLOW
+from forked_kernels import NbvalKernels
+from slow_files import LONGEST, SLOW
 
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.lab import provenance
-from gpvi_lib.report.notebooks import SocketFiles
-
-
-class NbvalKernels(SocketFiles, KernelManager):
-    """nbval's kernels, without TCP ports that another process may take first."""
 
 
 def pytest_configure():
     nbval.kernel.KernelManager = NbvalKernels
+    # nbval traces its kernels where pytest-cov is in use, which `[tool.coverage.run]` of pyproject.toml does not want.
+    nbval.plugin.setup_coverage = nbval.plugin.teardown_coverage = _no_coverage
+
+
+def _no_coverage(*arguments):
+    pass
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.stem in SLOW:
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: _turn(item.path))
+
+
+def _turn(path):
+    """Long files first, so that all workers have something to do to the end: `make test` keeps this order."""
+    if path.stem in LONGEST:
+        return LONGEST.index(path.stem)
+    return len(LONGEST) + (0 if path.suffix == ".ipynb" else 1 if path.stem in SLOW else 2)
 
 
 @pytest.fixture(autouse=True)

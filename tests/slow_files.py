@@ -1,4 +1,4 @@
-"""What `make check` leaves out."""
+"""What `make check` leaves out, and what `make test` begins with."""
 
 SLOW = (
     *(
@@ -32,3 +32,6 @@ SLOW = (
     *("test_uci_regression", "test_wild_logistic", "test_wild_mixture", "test_wild_mutations"),
 )
 """Files that run experiments, notebooks or the command line: `make check` leaves them out."""
+
+LONGEST = ("test_notebooks", "test_notebook_mutations", "test_book")
+"""Files of minutes: `make test` begins with them, then come notebooks and slow files, and last the quick ones."""

@@ -15,9 +15,12 @@ from gpvi_lib.report import notebooks
 
 FORKS = get_context("forkserver")
 # Other people's packages only: a mutation brings a library of its own.
-FORKS.set_forkserver_preload(
-    ["torch", "scipy.stats", "pandas", "seaborn", "sklearn.datasets", "arviz", "ot", "IPython"]
+WANTED = (
+    *("torch", "scipy.stats", "pandas", "seaborn", "sklearn.datasets", "arviz", "ot", "IPython", "jaxtyping"),
+    *("safetensors", "tqdm.auto", "ipykernel.ipkernel", "matplotlib_inline"),
+    *("nbclient", "nbformat", "nbval.kernel", "papermill", "pytest"),  # this module and `forked_kernels.py`
 )
+FORKS.set_forkserver_preload(list(WANTED))
 
 
 def run(path: Path, library: Path | None = None, timeout: float = 300) -> tuple[str, str] | None:

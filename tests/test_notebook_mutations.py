@@ -1,6 +1,7 @@
 """The identities that the notebooks assert are about the library: break it, and the notebook that derives it fails."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 import smoke_runs
@@ -52,12 +53,13 @@ MUTATIONS = {
 @pytest.mark.parametrize("number", MUTATIONS)
 def test_a_notebook_fails_with_a_broken_library(number, monkeypatch, tmp_path):
     file, right, wrong = MUTATIONS[number]
-    package = shutil.copytree(
-        paths.repository() / "gpvi_lib", tmp_path / "gpvi_lib", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    unfinished = shutil.ignore_patterns("*.pyc.*")  # another process may be writing them
+    package = shutil.copytree(paths.repository() / "gpvi_lib", tmp_path / "gpvi_lib", ignore=unfinished)
     source = (package / file).read_text()
     assert source.count(right) == 1
     (package / file).write_text(source.replace(right, wrong))
+    for compiled in (package / file).parent.glob(f"__pycache__/{Path(file).stem}.*"):
+        compiled.unlink()
     toy_experiment.redirect(monkeypatch, tmp_path)
     (notebook,) = [path for path in NOTEBOOKS if path.stem.startswith(f"{number}-")]
     error, _ = smoke_runs.run(notebook, library=tmp_path)

@@ -226,9 +226,11 @@ def test_samplers_are_asked_for_as_many_networks_as_they_have(rng):
 VICTIM = """
 import sys
 from pathlib import Path
+import torch
 sys.path.insert(0, sys.argv[1])
 from test_open_category import run_with_checkpoints
 
+torch.set_num_threads(int(sys.argv[4]))
 run_with_checkpoints(sys.argv[2], Path(sys.argv[3]))
 """
 
@@ -244,7 +246,9 @@ def run_with_checkpoints(method, checkpoint):
 def test_a_killed_run_goes_on_to_the_same_result(method, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints.Schedule, "due", checkpoints.Schedule.due)  # undone after the test
     checkpoint = tmp_path / "run.pt"
-    command = [sys.executable, "-c", VICTIM, os.path.dirname(__file__), method, str(checkpoint)]
+    # As many threads as here: eight steps with one and the rest with two differ by 1e-6, and for amortised KSD visibly.
+    threads = str(torch.get_num_threads())
+    command = [sys.executable, "-c", VICTIM, os.path.dirname(__file__), method, str(checkpoint), threads]
     with subprocess.Popen(command, cwd=repository()) as victim:
         while (not checkpoint.exists() or step_of(checkpoint) < 7) and victim.poll() is None:
             time.sleep(0.01)

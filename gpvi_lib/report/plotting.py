@@ -172,7 +172,7 @@ def save_figure(fig: Figure, name: str, profile: str) -> str:
     profile = get_profile(profile).name
     if not re.fullmatch(r"[0-9a-z][0-9a-z_-]*", name):
         raise GPVIError(f"figure name {name!r} must be made of lower-case letters, digits, '-' and '_'")
-    fig.canvas.draw()  # limits and categorical ticks settle only now
+    fig.draw_without_rendering()  # limits and categorical ticks settle only now
     text = _json_text({"figure": name, "profile": profile, **figure_data(fig)})
     box = _note_profile(fig, profile)
     content = io.BytesIO()
