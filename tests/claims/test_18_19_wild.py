@@ -183,6 +183,11 @@ def arrays_at_ten(row):
     return of_records.arrays("wild-logistic", f"{row}_t10")
 
 
+def test_19_sgld_loses_chains_and_scores_well():
+    assert between(values("wild-logistic", "sgld_long", "log_likelihood"), -0.52, -0.51, 2, 3)
+    assert between(values("wild-logistic", "sgld_long", "share_outside"), 0.19, 0.255, 3, 3)
+
+
 def test_19_fifty_learned_layers():
     learned, copied = values("wild-logistic", "svgd_t50", "log_likelihood"), at_ten("transfer")
     assert between(learned, -0.52, -0.50, 2, 3) and (0 < copied - learned).all() and (copied - learned).max() < 0.006
