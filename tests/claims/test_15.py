@@ -195,6 +195,8 @@ def test_svgd_gains_more_from_the_prior_than_lies_between_most_methods():
     others = means().loc[[m for m in working() if not m.endswith("_best")], "auroc"].to_numpy()
     pairs = np.abs(others[:, None] - others)[np.triu_indices(len(others), 1)]
     assert round(gap, 3) == 0.016 and np.median(pairs) < gap
+    interval = report.auroc_difference(runs(), "svgd_best", "svgd")[1:]
+    assert [round(float(end), 3) for end in interval] == [-0.004, 0.037]
 
 
 def test_the_ensemble_and_mean_field_are_ahead_of_what_the_paper_prints_for_them():
@@ -219,7 +221,23 @@ def test_the_ensemble_is_behind_the_paper_by_accuracy_on_all_digits_and_its_lead
     assert round(clean["deep_ensemble"], 1) == 99.1
     assert runs().published("deep_ensemble", "clean_accuracy_percent").mean == 99.3
     printed = runs().published("deep_ensemble", "ece")
+    assert (printed.mean, printed.sd, round(means().loc["deep_ensemble", "ece"], 3)) == (0.008, 0.006, 0.005)
     assert 0 < printed.mean - means().loc["deep_ensemble", "ece"] < printed.sd
+
+
+def test_every_row_is_judged_with_ten_networks_and_which_prior_it_has():
+    for method in runs().methods:
+        config = get_experiment("open-category-mnist").config(method, "paper")
+        assert config["evaluation_samples"] == 10 == config["sampler"].get("num", 10)
+        prior = config["prior"] if config["prior"] != "normal" else config["prior_scale"]
+        best = method.endswith("_best") or method == "gpvi_exact_density"
+        assert prior == {"gpvi_authors": "flat", "mf_vi": "scale_mixture"}.get(method, 16 if best else 1)
+
+
+def test_the_amortised_rival_of_the_claims_has_as_many_seeds_as_gpvi():
+    amortised = [m for m in working() if m.startswith("amortized") and len(runs().arrays[m]) == 3]
+    assert means().loc[amortised, "auroc"].idxmax() == "amortized_svgd_best"
+    assert len(runs().arrays["amortized_gfsf"]) == 1
 
 
 def test_mean_field_has_the_printed_prior_and_svgd_without_gpvis_prior_is_behind_gpvi():
@@ -263,7 +281,7 @@ def test_over_twelve_epochs_gpvis_auroc_hardly_climbs():
     area = curves("auroc")["gpvi_best"]
     assert np.round(area[[-5, -3, -2, -1]], 3).tolist() == [0.968, 0.976, 0.957, 0.976]
     assert round(area[-4:].mean(), 3) == 0.97 and round(area[-4:].mean() - area[:4].mean(), 3) == 0.005
-    assert 2.4 < np.abs(np.diff(area)).mean() / (area[-4:].mean() - area[:4].mean()) < 2.6
+    assert round(np.abs(np.diff(area)).mean(), 3) == 0.013
 
 
 def test_mean_field_is_level_with_gpvi_and_steadier_and_the_other_rivals_are_ahead():

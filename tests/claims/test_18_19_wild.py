@@ -8,6 +8,7 @@ import torch
 from gpvi_lib import LineGrid, power_decay
 from gpvi_lib.experiments import get_experiment, wild_logistic, wild_mixture
 from gpvi_lib.experiments import wild_mixture as wild
+from gpvi_lib.kernels import median_bandwidth
 from gpvi_lib.lab import records
 
 
@@ -89,6 +90,32 @@ def test_18_thresholds():
 
 def test_18_the_v_statistic_is_lower_seed_by_seed():
     assert (kl("ksd_v") < kl("ksd_u")).all() and kl("ksd_v").round(3).tolist() == [0.004, 0.037, 0.003]
+
+
+def test_18_malas_value_is_not_the_floor_of_its_histogram():
+    """As many exact draws have a smaller estimate, by more than the noise."""
+    judge = wild.Judge(get_experiment("wild-mixture").config("mala", "paper"), 300)
+    draws = (judge.target.sample(200_000, torch.Generator().manual_seed(seed)) for seed in range(3))
+    exact = np.array([judge.of_sample(z)["kl"] for z in draws])
+    assert abs(exact).max() < 1e-4 and kl("mala").min() > 2e-4
+
+
+def test_18_the_median_rule_compares_no_two_humps():
+    exact = wild.mixture(wild.TARGET, torch.float64, "cpu").sample(1_000, torch.Generator().manual_seed(0))
+    h = float(median_bandwidth(torch.cdist(exact, exact).square(), same=True))
+    assert round(h, 1) == 0.6 and [round(-16 / width) for width in (0.6, 3)] == [-27, -5]
+
+
+def test_18_where_the_steps_begin_and_end():
+    """Scores held, as the best decay, only later; the full gradient above 1 as late as layer 16."""
+    held, full, (decay, *_) = (
+        [a["steps"].numpy() for a in of_records.arrays("wild-mixture", row)]
+        for row in ("svgd_truncated", "svgd_full", "power_free")
+    )
+    for steps in (*held, decay):
+        assert round(float(steps[0]), 1) == 1.3 and round(float(steps[-1]), 1) == 0.1
+    assert all((steps[3:17] > decay[3:17]).mean() > 0.9 for steps in held)
+    assert all(np.flatnonzero(steps > 1).max() + 1 >= 16 for steps in full)
 
 
 def test_18_the_first_steps():

@@ -43,6 +43,26 @@ def test_the_width_of_f_svgd_is_within_45_percent_and_its_mean_strays():
         assert distance(TOY, "f_svgd", region).min() > distance(TOY, "svgd", region).max()
 
 
+def percent(found):
+    return round(100 * found.min()), round(100 * found.max())
+
+
+def test_the_width_of_f_svgd_region_by_region():
+    inside = [ratio(TOY, "f_svgd", region) for region in ("data", "gap")]
+    assert (percent(inside[0])[0], *percent(inside[1])) == (85, 80, 96)
+    assert percent(ratio(TOY, "f_svgd", "far") - 1) == (28, 45)
+
+
+def test_as_printed_is_nearer_than_prior_everywhere_among_the_data_and_in_the_gap():
+    for region in ("data", "gap"):
+        assert distance(TOY, "f_svgd", region).max() < distance(TOY, "f_svgd_best", region).min()
+
+
+def test_the_likelihood_ensemble_spreads_too_far_outside_the_data():
+    outside = [ratio(TOY, "deep_ensemble", region) for region in REGIONS[1:]]
+    assert [round(end) for end in (min(map(min, outside)), max(map(max, outside)))] == [2, 5]
+
+
 @pytest.mark.parametrize("region", REGIONS)
 def test_with_the_prior_everywhere_it_is_as_near_to_hmc_as_the_exact_process(region):
     exact = distance(CONTROLS, "exact_gp", region)[0]
@@ -63,6 +83,8 @@ def test_amortised_it_has_half_of_the_spread():
 def test_as_printed_half_of_the_spread_needs_no_repulsion():
     found = ratio(CONTROLS, "f_closed_form_without_repulsion")
     assert (round(found.min(), 2), round(found.max(), 2)) == (0.40, 0.51)
+    assert percent(ratio(CONTROLS, "f_svgd_closed_form")) == (88, 90)
+    assert percent(ratio(CONTROLS, "f_best_without_repulsion")) == (4, 5)
 
 
 def test_the_spread_over_that_of_the_exact_process():
