@@ -305,8 +305,6 @@ def test_a_changed_reference_makes_scores_stale(monkeypatch):
 
 @pytest.mark.parametrize("method", ["nuts_4_prior_0_5", "hmc_2"])
 def test_reference_chains_are_diagnosed_and_kept(method):
-    if method.startswith("nuts"):
-        pytest.importorskip("numpyro")
     config = classification_reference.config(method, "smoke")
     found = classification_reference.run(config, method, context())
     assert torch.isfinite(torch.tensor(list(found.metrics.values()))).all()
@@ -315,6 +313,24 @@ def test_reference_chains_are_diagnosed_and_kept(method):
     assert found.arrays["draws"].ndim == 3
     _, target = classification_problem.posterior(config["problem"])
     assert found.arrays["draws"].shape[-1] == target.dim
+
+
+def test_numpyros_chains_have_the_moments_of_quadrature():
+    inputs, labels = torch.tensor([[-1.0], [0.5], [1.0], [2.0]], dtype=F64), torch.tensor([0, 1, 0, 1])
+    target = MLPClassificationPosterior([1, 2], inputs, labels, NormalPrior(2.0))
+    config = {"warmup": 200, "draws": 500, "target_accept": 0.9, "max_tree_depth": 6, "problem": {"prior_scale": 2.0}}
+    draws, _ = classification_reference.run_nuts(config, target, torch.zeros(2, target.dim, dtype=F64), context())
+    found = target.probabilities(draws.flatten(0, 1), inputs)[:, 1]  # (1000 draws, 4 inputs)
+
+    # Only the differences of the two classes' slopes and intercepts matter; each has the prior N(0, 2 * 2^2).
+    slope, intercept = torch.meshgrid(2 * [torch.linspace(-15, 15, 401, dtype=F64)], indexing="ij")
+    p = (slope[..., None] * inputs[:, 0] + intercept[..., None]).sigmoid()
+    likelihood = torch.where(labels == 1, p, 1 - p).prod(-1)
+    weights = likelihood * torch.exp(-(slope**2 + intercept**2) / 16)
+    weights /= weights.sum()
+    for power in (1, 2):
+        exact, sampled = (weights[..., None] * p**power).sum((0, 1)), found**power
+        assert ((sampled.mean(0) - exact).abs() < 5 * sampled.std(0) / 200**0.5).all()  # 1,000 draws are worth 200
 
 
 def test_numpyros_chains_stop_at_the_deadline_and_keep_their_seconds(monkeypatch, tmp_path):

@@ -63,6 +63,9 @@ def test_the_rows_are_those_of_table_1():
 
 
 def test_the_three_rows_differ_as_they_say():
-    full, smallest, diagonal = (experiment.config(m, "paper") for m in experiment.SPECS)
+    full, smallest, diagonal = experiment.STARTS.values()
     assert smallest == full | {"objective": full["objective"] | {"entropy": "smallest", "iterations": 5}}
     assert diagonal == full | {"sampler": full["sampler"] | {"train_noise_scale": True}, "noise_scale_lr": 1.5e-2}
+    full, smallest, diagonal = (experiment.config(m, "paper") for m in experiment.STARTS)
+    assert full["sampler"] == smallest["sampler"] and full["sampler"]["hidden"] == [128] and full["steps"] == 4_000
+    assert diagonal["sampler"]["hidden"] == [64] and diagonal["steps"] == 8_000

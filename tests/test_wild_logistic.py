@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from gpvi_lib import LangevinNetwork
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import wild_logistic as wild
+from gpvi_lib.experiments import wild_logistic_sizes as sizes
 from gpvi_lib.lab import runner
 from gpvi_lib.lab.experiment import RunContext
 
@@ -125,3 +126,47 @@ def test_a_cell_gives_the_same_twice():
     one, other = (wild.run(plain("svgd_t10"), "svgd_t10", context()) for _ in range(2))
     assert one.metrics == other.metrics
     assert_close(one.arrays, other.arrays, rtol=0, atol=0)
+
+
+def test_a_resized_problem_has_its_own_rows_first_and_is_judged_by_its_own():
+    training, test = wild.problems(plain("svgd_t10", "quick"), context())
+    for factor, number in ((0.25, 60), (1.0, 240), (2.0, 480), (5.0, 1_200)):
+        for before, after in zip(test, sizes.resized(factor, training, test), strict=True):
+            inputs = after.posterior.inputs
+            assert len(inputs) == len(after.posterior.labels) == number
+            assert torch.equal(inputs[:240], before.posterior.inputs[:number])
+            assert torch.equal(after.inputs, before.inputs)
+            assert len({tuple(row) for row in inputs.tolist()} & rows(before)[1]) == 0
+    largest = {tuple(row) for row in sizes.resized(5.0, training, test)[0].posterior.inputs.tolist()}
+    assert len(largest) == 1_200 and not largest & {tuple(row) for row in training[0].posterior.inputs.tolist()}
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory):
+    """The metrics of every row of ``wild-logistic-sizes`` at smoke."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RESULTS", "BUILD"):
+            patch.setenv(f"GPVI_{name}", str(tmp_path_factory.mktemp(name)))
+        run = get_experiment("wild-logistic-sizes")
+        cells = {m: run.cell(m, 0, "smoke") for m in sizes.METHODS}
+        yield {m: runner.run_or_load(cell, progress=False).metrics for m, cell in cells.items()}
+
+
+@pytest.mark.parametrize("method", sizes.METHODS)
+def test_what_is_carried_to_another_size_is_judged(carried, method):
+    found = carried[method]
+    assert found["rows"] == {"quarter": 30, "same": 120, "double": 240, "five": 360}[method.rsplit("_", 1)[1]]
+    assert math.isfinite(found["log_likelihood"]) and math.isfinite(found["mean_error"])
+
+
+def test_steps_at_the_size_that_they_were_learned_at_are_those_of_the_other_record(carried, tmp_path):
+    cell = get_experiment("wild-logistic").cell("svgd_t10", 0, "smoke")
+    found = runner.run_or_load(cell, progress=False).metrics
+    for name in ("log_likelihood", "mean_error", "spread"):
+        assert carried["steps_same"][name] == pytest.approx(found[name], rel=1e-5)
+
+
+def test_a_divided_covariance_has_the_spread_of_the_larger_posterior(carried):
+    wide, right = carried["laplace_five"]["spread"], carried["laplace_divided_five"]["spread"]
+    assert wide == pytest.approx(right * 3**0.5, rel=1e-4)
+    assert carried["steps_five"]["mean_error"] != carried["steps_divided_five"]["mean_error"]

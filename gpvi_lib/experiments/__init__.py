@@ -36,6 +36,7 @@ from gpvi_lib.experiments import (
     smooth,
     uci_regression,
     wild_logistic,
+    wild_logistic_sizes,
     wild_mixture,
     wild_mixture_controls,
 )
@@ -68,6 +69,7 @@ MODULES = (
     wild_mixture,
     wild_mixture_controls,
     wild_logistic,
+    wild_logistic_sizes,
     livi_toy_reference,
     livi_toy,
     livi_entropy,

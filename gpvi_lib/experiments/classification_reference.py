@@ -1,9 +1,8 @@
 """Reference posteriors for Figures 2, 8 and 9: long chains on the classifiers of section 4.3 and appendix D.2.
 
 ``nuts_4`` and ``nuts_2`` are NumPyro's NUTS, whose compiled leapfrog step takes a tenth of the time of one in Python;
-they are the reference of all scores at ``paper``, and need ``pip install numpyro`` to be computed again (not to be
-read). ``hmc_4`` and ``hmc_2`` are the library's own HMC, a second opinion, and the reference of the smaller profiles.
-``nuts_4_prior_*`` are the same posterior under another prior scale.
+they are the reference of all scores at ``paper``. ``hmc_4`` and ``hmc_2`` are the library's own HMC, a second opinion,
+and the reference of the smaller profiles. ``nuts_4_prior_*`` are the same posterior under another prior scale.
 
 Weights of a ReLU network can be permuted and rescaled without a change of its outputs, so chains are compared, and
 diagnosed, by predicted probabilities on a grid.
@@ -154,7 +153,6 @@ def run_nuts(
     """NumPyro's NUTS with a diagonal mass matrix, four chains after four; finished ones are checkpointed.
 
     Raises:
-        ImportError: without NumPyro, which no other part of the library needs.
         GPVIError: if the density written for JAX is not the target's.
     """
     done = []

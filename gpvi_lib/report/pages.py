@@ -122,7 +122,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "notebooks/18-wild-variational-inference",
         ("wild-mixture", "wild-mixture-controls"),
     ),
-    ("Wild VI: Figures 3 and 4", "notebooks/19-learned-step-sizes", ("wild-logistic",)),
+    ("Wild VI: Figures 3 and 4", "notebooks/19-learned-step-sizes", ("wild-logistic", "wild-logistic-sizes")),
     (
         "function-space POVI: Figures 1, 4, 5 and 9, Tables 2, 3 and 9",
         "notebooks/20-function-space",

@@ -172,3 +172,31 @@ def test_19_the_span_of_the_learned_steps():
     within = np.concatenate([np.log10(eta.max(1) / eta.min(1)) for eta in steps])
     summed = np.array([np.log10(eta.sum(0).max() / eta.sum(0).min()) for eta in steps])
     assert between(within, 3.2, 5.8, 1, 30) and between(summed, 3.2, 3.5, 1, 3)
+
+
+def at_size(method, key="log_likelihood"):
+    return values("wild-logistic-sizes", method, key)
+
+
+def test_19_steps_fail_at_other_sizes():
+    assert between(at_size("steps_five", "mean_error"), 20, 35, 0, 3)
+    assert between(at_size("steps_five"), -0.69, -0.58, 2, 3) and between(at_size("steps_same"), -0.55, -0.51, 2, 3)
+    assert between(at_size("steps_quarter"), -0.61, -0.60, 2, 3)
+    frame = records.frame(get_experiment("wild-logistic-sizes"), "paper", ["steps_same", "steps_five"], missing="skip")
+    assert set(frame["rows"]) == {8_000, 40_000}
+
+
+def test_19_dividing_repairs_the_likelihood_alone():
+    assert between(at_size("steps_divided_five"), -0.53, -0.51, 2, 3)
+    assert between(at_size("steps_divided_five", "mean_error"), 2.7, 3.8, 1, 3)
+    assert round(at_size("steps_divided_quarter", "share_outside").max(), 2) == 0.12
+    assert (at_size("steps_divided_quarter", "mean_error") > 10).all()
+
+
+def test_19_the_copy_does_not_care_about_the_size():
+    methods = [f"laplace_{size}" for size in ("quarter", "same", "double", "five")]
+    assert between(np.concatenate([at_size(m) for m in methods]), -0.52, -0.50, 2, 12)
+    assert between(np.concatenate([at_size(m, "mean_error") for m in methods]), 0.9, 1.3, 1, 12)
+    assert between(np.concatenate([at_size(m, "spread") for m in methods]), 0.77, 1.20, 2, 12)
+    divided = np.concatenate([at_size(f"laplace_divided_{size}", "spread") for size in ("quarter", "double", "five")])
+    assert between(divided, 0.49, 1.76, 2, 9)
