@@ -162,6 +162,20 @@ def test_energy_of_our_hmc_and_ensemble():
         assert round(OTHERS.metric(method, "energy_log_likelihood").mean(), 1) == -0.5
 
 
+def test_in_the_search_for_settings_the_bound_and_the_score_part():
+    found = {
+        row: [Runs("livi-uci-settings").record(f"{row}_{change}".replace("-", "_")).metrics for change in uci.CHANGES]
+        for row in LIVIS
+    }
+    bound = {row: np.array([m["concrete_elbo_low"] for m in metrics]) for row, metrics in found.items()}
+    score = {row: np.array([m["concrete_log_likelihood"] for m in metrics]) for row, metrics in found.items()}
+    fixed = [np.concatenate([part[row] for row in LIVIS[:2]]) for part in (bound, score)]
+    assert round(bound["livi_diagonal"].min() - fixed[0].max()) == 638
+    ends = [f"{value:.2f}" for part in (score["livi_diagonal"], fixed[1]) for value in (part.min(), part.max())]
+    assert ends == ["-3.25", "-3.19", "-3.03", "-2.93"]
+    assert uci.CHOSEN == {"livi_full": "width_128", "livi_min_sv": "width_128", "livi_diagonal": "steps_8000"}
+
+
 def of_livi(name, key):
     """Method -> one number a split, of the rows that have records on all splits; a dictionary without rows if none."""
     frame = records.frame(UCI.experiment, "paper", LIVIS, missing="skip")
