@@ -114,10 +114,10 @@ SECTIONS = (
     Section(
         "f-POVI, Figure 3 and Table 9: adversarial images", FUNCTIONS, (("fpovi/table9/mnist", "clean_accuracy", ""),)
     ),
-    Section("LIVI, Figure 1: the toy", BOUNDS, (("livi/figure1", "w1", ""),)),
+    Section("LIVI, Figure 1: the toy", "24-livi-regression", (("livi/figure1", "w1", ""),)),
     Section(
         "LIVI, Table 1: UCI sets",
-        BOUNDS,
+        "24-livi-regression",
         tuple(
             (f"livi/table1/{name}", "test_rmse", name) for name in ("boston", "concrete", "energy", "kin8nm", "naval")
         ),

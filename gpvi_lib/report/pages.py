@@ -143,14 +143,19 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         (*(f"fpovi-uci-{name}" for name in fpovi_uci.ROWS), "fpovi-uci-yacht-50-50", "fpovi-uci-yacht-10-10"),
     ),
     (
-        "LIVI (Uppal et al. 2023): equations 14 to 18, Figure 1, F.5",
+        "LIVI (Uppal et al. 2023): equations 14 to 18, F.5",
         "notebooks/23-livi-bounds",
-        ("livi-toy", "livi-toy-reference", "livi-entropy"),
+        ("livi-entropy",),
     ),
     (
-        "LIVI: Tables 1 and 2; no notebook yet",
+        "LIVI: Figure 1, Table 1",
+        "notebooks/24-livi-regression",
+        ("livi-toy", "livi-toy-reference", "livi-uci", "livi-uci-settings"),
+    ),
+    (
+        "LIVI: Table 2; no notebook yet",
         "docs/how-far",
-        ("livi-uci", "livi-uci-settings", "livi-mnist", "livi-mnist-published", "livi-cifar10"),
+        ("livi-mnist", "livi-mnist-published", "livi-cifar10"),
     ),
     (
         "beyond the papers: all methods at one setting",
