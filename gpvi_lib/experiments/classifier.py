@@ -46,8 +46,8 @@ CANDIDATES: dict[str, tuple[str, dict]] = {
     f"{method}_lr_{lr:g}_prior_{factor:g}": (method, {"lr": lr, "prior_factor": factor})
     for method, rates, factors in (
         ("gpvi", (3e-3, 1e-2), (1.0, 3.0)),
-        ("mf_vi", (3e-3, 1e-2), (1.0, 3.0)),
-        ("deep_ensemble", (1e-3, 3e-3, 1e-2), (1.0,)),
+        ("mf_vi", (3e-3, 1e-2, 3e-2), (1.0, 3.0)),
+        ("deep_ensemble", (1e-3, 3e-3, 1e-2, 3e-2), (1.0,)),
     )
     for lr in rates
     for factor in factors
