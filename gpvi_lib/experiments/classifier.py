@@ -38,14 +38,14 @@ SPECS: dict[str, dict] = {
 }
 CHOSEN: dict[str, dict] = {
     "gpvi": {"lr": 3e-3, "prior_factor": 1.0},
-    "mf_vi": {"lr": 3e-3, "prior_factor": 1.0},
-    "deep_ensemble": {"lr": 3e-3, "prior_factor": 1.0},
+    "mf_vi": {"lr": 3e-2, "prior_factor": 3.0},
+    "deep_ensemble": {"lr": 3e-2, "prior_factor": 1.0},
 }
 """By ``classifier-settings``: the learning rate, and the prior's standard deviation times the root of the fan-in."""
 CANDIDATES: dict[str, tuple[str, dict]] = {
     f"{method}_lr_{lr:g}_prior_{factor:g}": (method, {"lr": lr, "prior_factor": factor})
     for method, rates, factors in (
-        ("gpvi", (3e-3, 1e-2), (1.0, 3.0)),
+        ("gpvi", (1e-3, 3e-3, 1e-2), (1.0, 3.0)),
         ("mf_vi", (3e-3, 1e-2, 3e-2), (1.0, 3.0)),
         ("deep_ensemble", (1e-3, 3e-3, 1e-2, 3e-2), (1.0,)),
     )
