@@ -56,7 +56,7 @@ CANDIDATES: dict[str, tuple[str, dict]] = {
 DIGITS = {"dataset": "digits", "pool": 1, "batch_size": 64}
 SIZES: dict[str, dict] = {
     "smoke": {**DIGITS, "hidden": 16, "epochs": 1, "samples": 5, "images": 60},
-    "quick": {**DIGITS, "hidden": 32, "epochs": 40, "samples": 50, "images": 540},
+    "quick": {**DIGITS, "hidden": 32, "epochs": 20, "samples": 50, "images": 540},
     "paper": {
         "dataset": "fashion-mnist", "pool": 2, "batch_size": 128,
         "hidden": 64, "epochs": 5, "samples": 50, "images": 10_000,
