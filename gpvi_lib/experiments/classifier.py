@@ -37,7 +37,7 @@ SPECS: dict[str, dict] = {
     "deep_ensemble": {"sampler": {"kind": "particles", "num": 10}, "objective": {"kind": "likelihood"}},
 }
 CHOSEN: dict[str, dict] = {
-    "gpvi": {"lr": 3e-3, "prior_factor": 1.0},
+    "gpvi": {"lr": 1e-3, "prior_factor": 3.0},
     "mf_vi": {"lr": 3e-2, "prior_factor": 3.0},
     "deep_ensemble": {"lr": 3e-2, "prior_factor": 1.0},
 }
@@ -45,7 +45,7 @@ CHOSEN: dict[str, dict] = {
 CANDIDATES: dict[str, tuple[str, dict]] = {
     f"{method}_lr_{lr:g}_prior_{factor:g}": (method, {"lr": lr, "prior_factor": factor})
     for method, rates, factors in (
-        ("gpvi", (1e-3, 3e-3, 1e-2), (1.0, 3.0)),
+        ("gpvi", (3e-4, 1e-3, 3e-3, 1e-2), (1.0, 3.0)),
         ("mf_vi", (3e-3, 1e-2, 3e-2), (1.0, 3.0)),
         ("deep_ensemble", (1e-3, 3e-3, 1e-2, 3e-2), (1.0,)),
     )
