@@ -1,10 +1,10 @@
 """A classifier of one's own, worked through: fit, calibration, unseen images and ``check``, on data that are streamed.
 
 A perceptron on images of halved sides tells Fashion-MNIST's ten kinds of clothes apart. GPVI by the functional gradient
-with the settings of notebook 17's ten lines, mean field and a deep ensemble train it by minibatches that a data set
+with the generator of notebook 17's ten lines, mean field and a deep ensemble train it by minibatches that a data set
 reads from a ``DataLoader``. MNIST and Kuzushiji-MNIST are what the networks have never seen. ``classifier-settings``
-chooses learning rates and the prior's scale by the last 10,000 training images. ``smoke`` and ``quick`` take scikit-learn's digits;
-the same images turned or with shuffled pixels stand in for unseen ones.
+chooses learning rates and the prior's scale by the last 10,000 training images. ``smoke`` and ``quick`` take
+scikit-learn's digits; the same images turned or with shuffled pixels stand in for unseen ones.
 """
 
 from __future__ import annotations
