@@ -234,8 +234,8 @@ def reliability(
     for row, values in enumerate((confidence, (chosen == labels).double(), torch.ones_like(confidence))):
         sums[row].index_add_(0, at, values)
     confidences, right, number = sums[:, sums[2] > 0]
-    found = (confidences / number, right / number, number / len(labels))
-    return tuple(part.to(probabilities.dtype) for part in found)  # type: ignore[return-value]  # three
+    dtype = probabilities.dtype
+    return (confidences / number).to(dtype), (right / number).to(dtype), (number / len(labels)).to(dtype)
 
 
 def accuracy(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
