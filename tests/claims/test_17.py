@@ -348,7 +348,7 @@ def test_gpvi_is_the_best_calibrated_on_every_seed():
 
 def test_gpvis_disagreement_detects_least():
     found = {method: mean(method, "auroc_variance_mnist") for method in KINDS}
-    assert {m: round(value, 2) for m, value in found.items()} == {"gpvi": 0.83, "mf_vi": 0.93, "deep_ensemble": 0.96}
+    assert {m: round(value, 2) for m, value in found.items()} == {"gpvi": 0.84, "mf_vi": 0.93, "deep_ensemble": 0.96}
     for name in ("mnist", "kmnist"):
         seeds = {method: CLASSIFIER.metric(method, f"auroc_variance_{name}") for method in KINDS}
         assert seeds["gpvi"].max() < seeds["mf_vi"].min() and seeds["mf_vi"].max() < seeds["deep_ensemble"].min()
