@@ -27,9 +27,15 @@ MNIST_FILES = {
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
+FASHION_MNIST_FILES = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+}
 # Test images that a network trained on MNIST has never seen, as torchvision unpacks them.
 UNSEEN = {
-    "fashion-mnist": ("FashionMNIST", "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+    "fashion-mnist": ("FashionMNIST", FASHION_MNIST_FILES["t10k-images-idx3-ubyte"]),
     "kmnist": ("KMNIST", "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e"),
 }
 UNSEEN_IN_COLOUR = {"cifar100": "cifar-100-python", "svhn": "test_32x32.mat"}
@@ -185,16 +191,33 @@ def mnist(root: Path | None = None) -> ImageData:
         >>> mnist().train.shape
         torch.Size([60000, 28, 28])
     """
+    return _mnist_like("mnist", "MNIST", MNIST_FILES, root)
+
+
+def _mnist_like(name: str, folder: str, digests: dict[str, str], root: Path | None) -> ImageData:
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
-    root = data_root() if root is None else root
-    for name, digest in MNIST_FILES.items():
-        _check_file(root / "MNIST" / "raw" / name, digest, "mnist")
-    # Not torchvision's MNIST, which would take a `processed` folder of its old versions before these files.
-    images, labels, test_images, test_labels = (str(root / "MNIST" / "raw" / name) for name in MNIST_FILES)
+    raw = (data_root() if root is None else root) / folder / "raw"
+    for file, digest in digests.items():
+        _check_file(raw / file, digest, name)
+    # Not torchvision's classes, which would take a `processed` folder of their old versions before these files.
+    images, labels, test_images, test_labels = (str(raw / file) for file in digests)
     return ImageData(
         read_image_file(images), read_label_file(labels), read_image_file(test_images), read_label_file(test_labels)
     )
+
+
+def fashion_mnist(root: Path | None = None) -> ImageData:
+    """Fashion-MNIST, ten kinds of clothes in the format of MNIST, from ``root / "FashionMNIST" / "raw"``.
+
+    Raises:
+        DataMissing: as :func:`mnist`.
+
+    Example:
+        >>> fashion_mnist().train.shape
+        torch.Size([60000, 28, 28])
+    """
+    return _mnist_like("fashion-mnist", UNSEEN["fashion-mnist"][0], FASHION_MNIST_FILES, root)
 
 
 def mnist_validation(root: Path | None = None) -> ImageData:
@@ -207,7 +230,23 @@ def mnist_validation(root: Path | None = None) -> ImageData:
         >>> mnist_validation().test.shape
         torch.Size([10000, 28, 28])
     """
-    data = mnist(root)
+    return _last_aside(mnist(root))
+
+
+def fashion_mnist_validation(root: Path | None = None) -> ImageData:
+    """The training images of :func:`fashion_mnist` alone, the last 10,000 as test, as :func:`mnist_validation`.
+
+    Raises:
+        DataMissing: as :func:`mnist`.
+
+    Example:
+        >>> fashion_mnist_validation().test.shape
+        torch.Size([10000, 28, 28])
+    """
+    return _last_aside(fashion_mnist(root))
+
+
+def _last_aside(data: ImageData) -> ImageData:
     train, test = data.train.split((50_000, 10_000))
     train_labels, test_labels = data.train_labels.split((50_000, 10_000))
     return ImageData(train, train_labels, test, test_labels)
@@ -290,6 +329,8 @@ def available(name: str, root: Path | None = None) -> bool:
     root = data_root() if root is None else root
     if name == "mnist":
         files = [root / "MNIST" / "raw" / file for file in MNIST_FILES]
+    elif name == "fashion-mnist":
+        files = [root / UNSEEN[name][0] / "raw" / file for file in FASHION_MNIST_FILES]
     elif name == "cifar10":
         files = list(_cifar10_files(root))
     elif name in UNSEEN:
@@ -338,6 +379,8 @@ LOADERS = {
     "digits-validation": digits_validation,
     "mnist": mnist,
     "mnist-validation": mnist_validation,
+    "fashion-mnist": fashion_mnist,
+    "fashion-mnist-validation": fashion_mnist_validation,
     "cifar10": cifar10,
 }
 """The loader of each set of images by name, for :func:`~gpvi_lib.data.load`."""

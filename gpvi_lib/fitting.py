@@ -119,6 +119,8 @@ class Training:
             if num_data is None:
                 raise ValueError(f"{type(target).__name__} has no data to take minibatches of; leave batch_size out")
             self.batches = Minibatches(num_data, batch_size)
+        elif getattr(target, "streamed", False):
+            raise ValueError(f"the {target.num_data} data are read by minibatches: give fit a batch_size")
         self.rates = optimizer if isinstance(optimizer, Optimizer) else None
         self.optimizer = _made(optimizer, sampler)
         self.first_lrs = [group["lr"] for group in self.optimizer.param_groups]

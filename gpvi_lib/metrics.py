@@ -211,6 +211,33 @@ def expected_calibration_error(probabilities: Float[Tensor, "b c"], labels: Int[
     return float(torchmetrics.multiclass_calibration_error(probabilities, labels, classes, n_bins=ECE_BINS, norm="l1"))
 
 
+def reliability(
+    probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]
+) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, " k"]]:
+    """A reliability diagram: mean confidence, accuracy and share of the data in 15 bins of equal width.
+
+    The confidence is the largest probability. Bins without data are left out, so there are at most 15. The mean of
+    ``|accuracy - confidence|``, weighted by the shares, is :func:`expected_calibration_error`.
+
+    Raises:
+        ValueError: as :func:`expected_calibration_error`.
+
+    Example:
+        >>> certain = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+        >>> reliability(certain, torch.tensor([0, 1]))  # sure of both, right about one
+        (tensor([1.]), tensor([0.5000]), tensor([1.]))
+    """
+    _check_classified(probabilities, labels)
+    confidence, chosen = probabilities.double().max(-1)
+    at = (confidence * ECE_BINS).long().clamp(max=ECE_BINS - 1)
+    sums = confidence.new_zeros(3, ECE_BINS)
+    for row, values in enumerate((confidence, (chosen == labels).double(), torch.ones_like(confidence))):
+        sums[row].index_add_(0, at, values)
+    confidences, right, number = sums[:, sums[2] > 0]
+    dtype = probabilities.dtype
+    return (confidences / number).to(dtype), (right / number).to(dtype), (number / len(labels)).to(dtype)
+
+
 def accuracy(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
     """Fraction of data whose most probable class is the true one.
 

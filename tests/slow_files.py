@@ -7,6 +7,7 @@ SLOW = (
         "test_benchmarks",
         "test_book",
         "test_classification",
+        "test_classifier",
     ),
     *("test_cli", "test_covertype", "test_descent", "test_energy_experiment", "test_environment", "test_executors"),
     *("test_fpovi_bandits", "test_fpovi_exact", "test_fpovi_images", "test_fpovi_toy", "test_fpovi_uci"),

@@ -119,9 +119,9 @@ def test_the_digits_of_the_experiment(digits):
 # MNIST on disk
 
 
-def write_mnist(root, num_train=7, num_test=5) -> dict[str, str]:
+def write_mnist(root, num_train=7, num_test=5, name="MNIST") -> dict[str, str]:
     """Small files of MNIST's format below `root`, and their digests."""
-    folder = root / "MNIST" / "raw"
+    folder = root / name / "raw"
     folder.mkdir(parents=True)
     digests = {}
     for part, number in (("train", num_train), ("t10k", num_test)):
@@ -149,6 +149,17 @@ def test_mnist_is_read_from_the_data_folder(fake_mnist):
     assert (images.train.shape, images.test.shape) == ((7, 28, 28), (5, 28, 28))
     assert images.train_labels.tolist() == list(range(7))
     assert images.train.flatten()[:300].tolist() == [i % 251 for i in range(300)]
+
+
+def test_fashion_mnist_has_files_of_its_own(fake_mnist, tmp_path, monkeypatch):
+    with pytest.raises(DataMissing, match="is missing: run `python -m gpvi_lib data fashion-mnist`"):
+        data.load("fashion-mnist")
+    monkeypatch.setattr(data, "FASHION_MNIST_FILES", write_mnist(tmp_path, 9, 4, "FashionMNIST"))
+    images = data.load("fashion-mnist")
+    assert (images.train.shape, images.test.shape) == ((9, 28, 28), (4, 28, 28))
+    assert data.available("fashion-mnist")
+    (tmp_path / "FashionMNIST" / "raw" / "train-labels-idx1-ubyte").unlink()
+    assert not data.available("fashion-mnist") and data.available("mnist")
 
 
 def test_a_cache_of_torchvision_does_not_stand_in_for_the_checked_files(fake_mnist):
@@ -224,7 +235,9 @@ def test_only_known_sets_can_be_downloaded(downloads, name):
 
 @pytest.mark.parametrize("name", ["minst", "cifar100", ""])
 def test_an_unknown_set_is_an_error_that_lists_the_known(name):
-    with pytest.raises(UnknownName, match="valid: cifar10, digits, digits-validation, mnist"):
+    with pytest.raises(
+        UnknownName, match="valid: cifar10, digits, digits-validation, fashion-mnist, fashion-mnist-validation, mnist"
+    ):
         data.load(name)
 
 
@@ -297,6 +310,18 @@ def test_the_real_mnist():
     assert torch.equal(torch.cat([held_out.train, held_out.test]), images.train)  # no test image
     assert torch.equal(torch.cat([held_out.train_labels, held_out.test_labels]), images.train_labels)
     assert len(held_out.test) == 10_000
+
+
+def test_the_real_fashion_mnist():
+    if not data.available("fashion-mnist"):
+        pytest.skip(f"Fashion-MNIST is not below {data.data_root()}; `python -m gpvi_lib data fashion-mnist` gets it")
+    images = data.load("fashion-mnist")
+    assert (images.train.shape, images.test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
+    assert torch.bincount(images.train_labels).tolist() == [6_000] * 10
+    assert torch.equal(images.test, data.unseen("fashion-mnist"))
+    held_out = data.load("fashion-mnist-validation")
+    assert torch.equal(torch.cat([held_out.train, held_out.test]), images.train)  # no test image
+    assert torch.equal(torch.cat([held_out.train_labels, held_out.test_labels]), images.train_labels)
 
 
 def test_the_real_cifar10():

@@ -145,6 +145,28 @@ def test_coverage_agrees_with_intervals(normal):
         assert_close(metrics.interval_coverage(predictive.cdf(y), inside.new_tensor([level])), inside[None])
 
 
+@pytest.mark.parametrize("classes", [2, 10])
+def test_a_reliability_diagram_sums_to_accuracy_confidence_and_calibration_error(normal, rng, classes):
+    probabilities = (2 * normal(500, classes)).softmax(-1)
+    labels = torch.randint(classes, (500,), generator=rng)
+    confidence, right, share = metrics.reliability(probabilities, labels)
+    assert confidence.dtype == probabilities.dtype and len(share) <= metrics.ECE_BINS and (share > 0).all()
+    assert float(share.sum()) == pytest.approx(1)
+    assert float(share @ right) == pytest.approx(metrics.accuracy(probabilities, labels))
+    assert float(share @ confidence) == pytest.approx(float(probabilities.max(-1).values.mean()))
+    error = metrics.expected_calibration_error(probabilities, labels)
+    assert float(share @ (right - confidence).abs()) == pytest.approx(error, abs=1e-5)
+    assert torch.equal(confidence.sort().values, confidence)
+
+
+def test_a_reliability_diagram_takes_certainty_and_refuses_logits():
+    certain = torch.eye(3)
+    confidence, right, share = metrics.reliability(certain, torch.tensor([0, 1, 0]))
+    assert (confidence.tolist(), share.tolist()) == ([1.0], [1.0]) and float(right[0]) == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="probabilities must be probabilities"):
+        metrics.reliability(3 * certain, torch.arange(3))
+
+
 def test_calibration_error_of_known_miscalibration(normal):
     """Predicted N(0, 1), true N(0, s^2): coverage of the central interval c is 2 Φ(z_c / s) - 1."""
     unit, number = torch.distributions.Normal(0.0, 1.0), 100_000

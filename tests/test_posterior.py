@@ -28,6 +28,7 @@ from gpvi_lib import (
     RegressionPosterior,
     StreamedPosterior,
     Target,
+    check,
     fit,
     mlp,
     score,
@@ -444,8 +445,11 @@ def test_data_that_are_read_need_minibatches_and_pairs(normal):
     x, y = normal(6, 2), normal(6)
     arguments = mlp([2, 1]), NormalLikelihood(0.5)
     target = StreamedPosterior(*arguments, Files(x, y))
+    settings = {"steps": 1, "optimizer": Adam(0.01), "seed": 0, "progress": False}
     with pytest.raises(ValueError, match="the 6 data are read by minibatches: give fit a batch_size"):
-        target.log_prob(normal(2, 3))
+        fit(MeanField(torch.zeros(3, dtype=torch.float64)), target, NegativeELBO(4), **settings)
+    with pytest.raises(ValueError, match="the 6 data do not lie in memory: ask for a minibatch of them"):
+        target.data(None)
     with pytest.raises(ValueError, match=r"items of the dataset must be pairs \(input, target\), got Tensor"):
         StreamedPosterior(*arguments, x)
     with pytest.raises(ValueError, match="the dataset has 0 items"):
@@ -454,6 +458,37 @@ def test_data_that_are_read_need_minibatches_and_pairs(normal):
         StreamedPosterior(*arguments, 3)
     with pytest.raises(ValueError, match="the module ties the data of a batch"):
         StreamedPosterior(Tied(lambda h: h - h.mean(0)), NormalLikelihood(0.5), Files(x, y))
+
+
+def test_all_data_are_read_in_parts_for_their_density_and_its_score(normal, monkeypatch):
+    """The same sums as in memory, in another order; each part is read once, whether or not there is a gradient."""
+    x, y, w = normal(23, 2), normal(23), normal(4, 13)
+    files = Files(x, y)
+    streamed = StreamedPosterior(mlp([2, 3, 1]), NormalLikelihood(0.5), files, power=0.7)
+    whole = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), x, y, power=0.7)
+    monkeypatch.setattr(import_module("gpvi_lib.targets.posterior"), "EVALUATED", 20)  # 5 data at a time
+    for evaluate in (lambda target: target.log_prob(w), lambda target: score(target, w)):
+        files.read.clear()
+        assert_close(evaluate(streamed), evaluate(whole))
+        assert files.read == list(range(23))
+    weights = normal(4)
+    of_each = [torch.autograd.functional.vjp(target.log_prob, w, weights)[1] for target in (streamed, whole)]
+    assert_close(*of_each)
+
+
+def test_samples_can_be_checked_on_data_that_are_read(normal):
+    x, y = normal(30, 2).float(), normal(30).float()
+    sampler = MeanField(torch.zeros(13), 0.1)
+    reports = [
+        check(sampler, target, torch.Generator().manual_seed(0), num_samples=100, progress=False)
+        for target in (
+            StreamedPosterior(mlp([2, 3, 1]), NormalLikelihood(0.5), Files(x, y)),
+            Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), x, y),
+        )
+    ]
+    assert [finding.key for finding in reports[0].findings] == [finding.key for finding in reports[1].findings]
+    for key in ("elbo", "spread"):
+        assert reports[0][key].value == pytest.approx(reports[1][key].value, rel=1e-4)
 
 
 def test_many_inputs_are_predicted_in_parts(normal, monkeypatch):

@@ -26,7 +26,7 @@ from gpvi_lib.experiments import (
 )
 from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, parvi, train, with_change
 from gpvi_lib.experiments.chains import nuts
-from gpvi_lib.experiments.evaluation import fixed_draws
+from gpvi_lib.experiments.evaluation import findings, fixed_draws
 from gpvi_lib.experiments.known_targets import EightSchools, Funnel
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.lab.runner import load_or_run
@@ -34,7 +34,6 @@ from gpvi_lib.metrics import wasserstein_1d
 from gpvi_lib.samplers import MeanField, Sampler
 from gpvi_lib.targets import Banana, EnergyPotential, Gaussian, GaussianMixture, PlaneGrid, Posterior, Target
 from gpvi_lib.trust import check
-from gpvi_lib.trust_report import VERDICTS, CheckReport
 
 # ---------------------------------------------------------------- targets that only stand here
 
@@ -191,15 +190,6 @@ def largest_marginal_error(x: Float[Tensor, "n d"], exact: Float[Tensor, "m d"])
     Of 2,000 draws from the target itself it is about 0.05.
     """
     return float((wasserstein_1d(x.double(), exact.double()) / exact.double().std(0)).max())
-
-
-def findings(report: CheckReport) -> dict[str, float]:
-    """Values and verdicts as metrics: trust is 0, look 1, don't 2."""
-    found = {"verdict": float(VERDICTS.index(report.verdict))}
-    for finding in report.findings:
-        found[finding.key] = finding.value if math.isfinite(finding.value) else 1e6
-        found[f"{finding.key}_verdict"] = float(VERDICTS.index(finding.verdict))
-    return found
 
 
 def _sampler(config: dict, target: Target, seed: int, context: RunContext) -> Sampler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,6 +18,7 @@ from gpvi_lib.metrics import wasserstein_1d
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, with_density
 from gpvi_lib.targets import Target
+from gpvi_lib.trust_report import VERDICTS, CheckReport
 
 EVALUATION_SEED = 54_321
 """Of the draws that are measured: the same for every method, and at every step of a run."""
@@ -75,6 +77,18 @@ def history(rows: Sequence[dict[str, float]], names: Iterable[str] | None = None
     """
     names = rows[-1].keys() if names is None else names
     return {f"history_{name}": torch.tensor([row.get(name, torch.nan) for row in rows]) for name in names}
+
+
+# ---------------------------------------------------------------- check
+
+
+def findings(report: CheckReport) -> dict[str, float]:
+    """Values and verdicts as metrics: trust is 0, look 1, don't 2."""
+    found = {"verdict": float(VERDICTS.index(report.verdict))}
+    for finding in report.findings:
+        found[finding.key] = finding.value if math.isfinite(finding.value) else 1e6
+        found[f"{finding.key}_verdict"] = float(VERDICTS.index(finding.verdict))
+    return found
 
 
 # ---------------------------------------------------------------- densities

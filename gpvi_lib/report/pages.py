@@ -113,9 +113,9 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "beyond the paper: regression on UCI sets",
+        "beyond the paper: regression on UCI sets, a classifier",
         "notebooks/17-your-own-model",
-        ("uci-regression", "smooth-uci", "check-table"),
+        ("uci-regression", "smooth-uci", "check-table", "classifier", "classifier-settings"),
     ),
     (
         "Wild VI (Liu and Feng 2016): equations 14 to 18, Figure 2",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution
 from torch.utils.data import Dataset, default_collate
 
@@ -224,7 +225,8 @@ class StreamedPosterior(Posterior):
     """The :class:`Posterior` of data that are read when they are needed, such as files that do not fit into memory.
 
     :func:`fit` draws the indices of each minibatch, and this reads them: the order is that of ``rng``, so that a run
-    can be repeated and resumed, which the shuffle of a ``DataLoader`` would not allow. Without minibatches it raises.
+    can be repeated and resumed, which the shuffle of a ``DataLoader`` would not allow. :func:`fit` needs a
+    ``batch_size``. Without a minibatch, as in :func:`check`, ``log_prob`` reads all data once, a part at a time.
 
     Args:
         module, likelihood, prior, power, held_out: as of :class:`Posterior`.
@@ -234,6 +236,9 @@ class StreamedPosterior(Posterior):
 
     Raises:
         ValueError: as :class:`Posterior`, for a few data; or if the dataset has no length or its items are no pairs.
+
+    Attributes:
+        streamed: that no step of a training may look at all data.
 
     Example:
         >>> x = torch.linspace(-1, 1, 20)[:, None]
@@ -245,6 +250,8 @@ class StreamedPosterior(Posterior):
         >>> posterior.predictive(sampler.sample(8, seed=0), x).mean.shape
         torch.Size([20])
     """
+
+    streamed = True
 
     def __init__(
         self,
@@ -277,5 +284,45 @@ class StreamedPosterior(Posterior):
 
     def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Any, Tensor]:
         if batch is None:
-            raise ValueError(f"the {self.num_data} data are read by minibatches: give fit a batch_size")
+            raise ValueError(f"the {self.num_data} data do not lie in memory: ask for a minibatch of them")
         return self._read(batch)
+
+    def log_likelihood(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
+        """As that of :class:`Posterior`; without a minibatch of all data, once differentiable."""
+        if batch is not None:
+            return super().log_likelihood(w, batch)
+        if torch.is_grad_enabled() and w.requires_grad:
+            return _InParts.apply(w, self)
+        return sum((self._of_part(w, rows) for rows in self._parts(len(w))), w.new_zeros(len(w)))
+
+    def _parts(self, networks: int) -> Iterator[Int[Tensor, " b"]]:
+        """Indices of all data, so many at a time as these networks can take."""
+        yield from torch.arange(self.num_data).split(max(1, EVALUATED // max(1, networks)))
+
+    def _of_part(self, w: Float[Tensor, "n d"], rows: Int[Tensor, " b"]) -> Float[Tensor, " n"]:
+        """The log-likelihood of some data alone."""
+        return super().log_likelihood(w, rows) * (len(rows) / self.num_data)
+
+
+class _InParts(torch.autograd.Function):
+    """The log-likelihood of all data and its gradient, with the memory of a part; each part is read once for both."""
+
+    @staticmethod
+    def forward(ctx, w: Float[Tensor, "n d"], posterior: StreamedPosterior) -> Float[Tensor, " n"]:
+        """The value; the gradient is summed up on the way, since a network's value depends on its weights alone."""
+        value, gradient = w.new_zeros(len(w)), torch.zeros_like(w)
+        for rows in posterior._parts(len(w)):
+            with torch.enable_grad():
+                leaf = w.detach().requires_grad_(True)
+                part = posterior._of_part(leaf, rows)
+                gradient += torch.autograd.grad(part.sum(), leaf)[0]
+            value += part.detach()
+        ctx.save_for_backward(gradient)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Float[Tensor, " n"]) -> tuple[Float[Tensor, "n d"], None]:
+        """Each network's gradient, times that of its value."""
+        (gradient,) = ctx.saved_tensors
+        return grad[:, None] * gradient, None

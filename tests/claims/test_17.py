@@ -303,3 +303,85 @@ def test_chance_alone_raises_a_look_in_half_to_four_and_a_half_per_cent_and_a_do
     assert all(
         CHECKED.metric(row, "verdict_dont", (0,)) == 0 and CHECKED.metric(row, "trials", (0,)) == 200 for row in rows
     )
+
+
+# a classifier
+
+CLASSIFIER, SETTINGS = Runs("classifier"), Runs("classifier-settings")
+KINDS = ("gpvi", "mf_vi", "deep_ensemble")
+
+
+def mean(method, key):
+    """Over the three seeds."""
+    return CLASSIFIER.metric(method, key).mean()
+
+
+def test_how_far_the_classifiers_runs_went():
+    assert len(CLASSIFIER.seeds) == 3
+    for method in KINDS:
+        config = CLASSIFIER.record(method).config
+        assert (config["dataset"], config["steps"], config["batch_size"]) == ("fashion-mnist", 5 * (60_000 // 128), 128)
+        assert (config["pool"], config["hidden"], config["final_lr"], config["images"]) == (2, 64, 1e-5, 10_000)
+        assert CLASSIFIER.record(method).metrics["num_weights"] == 13_258
+    assert all(CLASSIFIER.record(method).config[key] == n for method in KINDS[:2] for key, n in NETWORKS.items())
+
+
+NETWORKS = {"samples": 50, "checked": 100}
+
+
+def test_gpvi_predicts_nearly_as_the_ensemble_and_better_than_one_network_of_it():
+    nll = [mean("deep_ensemble", "nll"), mean("gpvi", "nll"), mean("deep_ensemble", "one_nll")]
+    assert [round(value, 2) for value in nll] == [0.36, 0.37, 0.39]
+    by_seed = [CLASSIFIER.metric("deep_ensemble", "nll"), CLASSIFIER.metric("gpvi", "nll")]
+    assert (
+        by_seed[0].max() < by_seed[1].min() and by_seed[1].max() < CLASSIFIER.metric("deep_ensemble", "one_nll").min()
+    )
+
+
+def test_gpvi_is_the_best_calibrated_on_every_seed():
+    assert (round(mean("gpvi", "ece"), 3), round(mean("deep_ensemble", "ece"), 3)) == (0.007, 0.012)
+    others = [
+        CLASSIFIER.metric(m, k) for m, k in (("deep_ensemble", "ece"), ("mf_vi", "ece"), ("deep_ensemble", "one_ece"))
+    ]
+    assert CLASSIFIER.metric("gpvi", "ece").max() < min(other.min() for other in others)
+
+
+def test_gpvis_disagreement_detects_least():
+    found = {method: mean(method, "auroc_variance_mnist") for method in KINDS}
+    assert {m: round(value, 2) for m, value in found.items()} == {"gpvi": 0.84, "mf_vi": 0.93, "deep_ensemble": 0.96}
+    for name in ("mnist", "kmnist"):
+        seeds = {method: CLASSIFIER.metric(method, f"auroc_variance_{name}") for method in KINDS}
+        assert seeds["gpvi"].max() < seeds["mf_vi"].min() and seeds["mf_vi"].max() < seeds["deep_ensemble"].min()
+
+
+def test_mean_field_predicts_worst():
+    for key, sign in (("nll", 1), ("accuracy_percent", -1)):
+        others = [
+            sign * mean("gpvi", key),
+            sign * mean("deep_ensemble", key),
+            sign * mean("deep_ensemble", f"one_{key}"),
+        ]
+        assert sign * mean("mf_vi", key) > max(others)
+
+
+def test_all_three_know_how_often_they_are_right():
+    assert max(CLASSIFIER.metric(method, "ece").max() for method in KINDS) < 0.025
+
+
+def test_check_says_dont_of_both_classifiers_gpvi_is_too_narrow_and_mean_field_is_not():
+    for method in KINDS[:2]:
+        assert (CLASSIFIER.metric(method, "verdict") == 2).all()
+    assert round(mean("gpvi", "spread"), 2) == 0.02 and (CLASSIFIER.metric("gpvi", "spread_verdict") == 2).all()
+    assert round(mean("mf_vi", "spread"), 1) == 1.0 and (CLASSIFIER.metric("mf_vi", "weights") < 1.05).all()
+
+
+def test_the_classifiers_settings_are_those_with_the_least_held_out_nll():
+    nll = {name: SETTINGS.metric(name, "nll")[0] for name in SETTINGS.experiment.methods}
+    for method in KINDS:
+        config = CLASSIFIER.record(method).config
+        best = min((name for name in nll if name.startswith(method)), key=nll.get)
+        assert best == f"{method}_lr_{config['lr']:g}_prior_{config['prior_factor']:g}"
+    falls = [nll["mf_vi_lr_0.01_prior_3"] - nll["mf_vi_lr_0.03_prior_3"]]
+    falls.append(nll["deep_ensemble_lr_0.01_prior_1"] - nll["deep_ensemble_lr_0.03_prior_1"])
+    assert round(falls[0], 3) == 0.003 and 0 < falls[1] < 0.001
+    assert SETTINGS.record("gpvi_lr_0.001_prior_3").config["steps"] == 2 * (50_000 // 128)
