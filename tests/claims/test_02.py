@@ -260,6 +260,27 @@ def test_networks_classify_29_percent_at_lambda_1_and_all_with_a_trained_scale()
     assert round(of("gpvi_trained", "accuracy_percent").mean()) == 100
 
 
+def test_single_networks_at_lambda_1_and_the_average_of_100_seed_by_seed():
+    assert at("gpvi", 1.0, "single_accuracy_percent").round().tolist() == [25, 26, 50]
+    assert at("gpvi", 1.0, "accuracy_percent").round().tolist() == [23, 8, 55]
+
+
+def test_at_lambda_one_half_the_exact_density_never_folds_and_meets_the_condition_at_28_percent():
+    assert (history("injectivity", "exact_density_lambda_0_5", "negative_share") == 0).all()
+    assert round(100 * at("exact_density", 0.5, "positive_definite_share").mean()) == 28
+
+
+def test_at_lambda_005_the_median_condition_number_is_above_1000_from_step_300_on():
+    condition = np.median(history("injectivity", "gpvi_lambda_0_05", "condition_median"), axis=0)
+    step = history("injectivity", "gpvi_lambda_0_05", "step")[0]
+    assert (condition[step >= 300] > 1_000).all() and (condition[step < 300] < 1_000).all()
+
+
+def test_on_the_ring_softplus_ends_at_001_to_003():
+    found = sorted(values("activations", "ring_softplus", "kl"))
+    assert [round(float(found[at]), 2) for at in (0, -1)] == [0.01, 0.03]
+
+
 def test_the_unconstrained_head_is_worth_18_nats():
     worth = of("gpvi_exact_density", "elbo").mean() - of("gpvi_exact_density_no_head", "elbo").mean()
     assert round(worth) == 18

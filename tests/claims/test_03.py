@@ -103,8 +103,11 @@ def whole_step(size, method):
 
 def test_whole_steps_of_block_and_of_the_exact_density():
     told = {
+        "linear regression": ("1.17", "0.735"),
+        "linear regression, d = 20": ("1.82", "1.19"),
         "4-class BNN": ("2.97", "3.22"),
         "MLP, d = 1,000": ("1.6", "1.73"),
+        "MLP, d = 10,000": ("1.13", "1.1"),
         "LeNet-5 (MNIST)": ("1.12", "1.72"),
         "CNN (CIFAR-10)": ("1.11", "1.52"),
     }
@@ -133,8 +136,8 @@ def test_stripped_steps_cost_1_63_and_0_86_of_amortised_svgds():
     assert [f"{at(name, 'step_ms', 61_706) / base:.2f}" for name in ("block", "exact_density")] == ["1.63", "0.86"]
 
 
-def test_the_helper_of_mnist_explains_at_most_1_3_percent():
-    assert 0.0124 < (256 + 512 + 1) / 61_706 < 0.013
+def test_the_helper_of_mnist_explains_at_most_1_25_percent():
+    assert 0.0124 < (256 + 512 + 1) / 61_706 < 0.0125
 
 
 @torch.no_grad()
@@ -148,3 +151,10 @@ def test_with_eigenvalues_around_the_origin_bicgstab_breaks_down_in_float64_too(
     u = RBF()(source, query)[1][..., None] * (source[:, None] - query)
     result = bicgstab(f.linearize(source).vjp, u, tol=1e-10, max_iterations=400)
     assert result.breakdown.numel() == 100 and result.breakdown.all()
+
+
+def test_over_independent_batches_a_whole_step_takes_1_11_to_1_25_times_and_over_one_batch_1_35_and_1_38():
+    told = {"extra_time_fraction_independent": ("1.25", "1.19"), "extra_time_fraction": ("1.35", "1.38")}
+    for kind, pair in told.items():
+        extra = [values("overhead", f"gpvi_{name}_best", kind)[0] for name in ("mnist", "cifar10")]
+        assert tuple(f"{1 + value:.2f}" for value in extra) == pair

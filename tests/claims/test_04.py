@@ -94,3 +94,21 @@ def test_the_mean_of_the_exact_inverse_is_still_falling_at_the_end():
     for run in runs("inverse-solvers", "exact"):
         error = run.arrays()["history_mu_error"].numpy()
         assert error[-5:].mean() < error[-15:-5].mean() / 2
+
+
+def test_one_iteration_from_zero_is_worse_than_zero_for_long_on_two_problems_and_hardly_on_the_third():
+    residuals = [run.arrays()["history_residual"].numpy() for run in runs("inverse-solvers", "bicgstab_cold")]
+    worse = [residual[residual > 1] for residual in residuals]
+    assert [(len(one), len(above)) for one, above in zip(residuals, worse, strict=True)] == [
+        (101, 64),
+        (101, 100),
+        (101, 6),
+    ]
+    assert all(65 < np.median(above) < 80 for above in worse[:2]) and 1e4 < worse[0].max() < 1.5e4
+    assert round(float(worse[2].max()), 1) == 1.9
+
+
+def test_with_fixed_noise_the_error_of_the_exact_inverse_first_rises():
+    errors = [run.arrays()["history_sigma_error"].numpy() for run in runs("inverse-solvers", "exact_fixed_noise")]
+    peaks = sorted(round(float(error.max())) for error in errors)
+    assert (peaks[0], peaks[-1]) == (165, 545) and all(error[0] < 30 for error in errors)

@@ -128,3 +128,26 @@ def test_in_two_dimensions_the_mean_of_the_helper_is_ahead_from_step_3000_on():
     helper, exact = (history("gaussian-density-2d", name, "sigma_error").mean(0) for name in ("gpvi", "gpvi_exact_jac"))
     steps = history("gaussian-density-2d", "gpvi", "step")[0]
     assert ((helper < exact)[steps > 0] == (steps >= 3000)[steps > 0]).all()
+
+
+def test_six_of_ten_runs_have_arrived_in_five_dimensions_and_four_are_still_falling():
+    error = history("gaussian-density-5d", "gpvi_exact_jac", "sigma_error")
+    error = error[error[:, -1].argsort()]
+    ends = error[:, -1]
+    assert [round(float(value), 3) for value in (ends[0], ends[5])] == [0.007, 0.014]
+    assert [round(float(value), 3) for value in (ends[6], ends[9])] == [0.026, 0.457]
+    step = history("gaussian-density-5d", "gpvi_exact_jac", "step")[0]
+    blocks = np.stack([error[:, (step > at) & (step <= at + 500)].mean(1) for at in range(6_000, 10_000, 500)], axis=1)
+    assert (np.diff(blocks[6:], axis=1) < 0).all()
+
+
+def test_the_divergence_of_amortised_svgd_rises_again():
+    for dim in (2, 5):
+        kl = np.median(history(f"gaussian-density-{dim}d", "amortized_svgd", "kl"), axis=0)
+        assert kl[-1] > 2 * kl.min()
+
+
+def test_the_fourth_direction_has_come_in_one_run_and_is_on_its_way_in_another():
+    found = [variance_ratios(one["covariance"], one["jacobian"]) for one in arrays("gaussian-density-5d", "gpvi")]
+    second = np.sort([sorted(float(value) for value in one)[1] for one in found])
+    assert second[7] < 0.1 < second[8] < 0.8 < second[9], second

@@ -151,3 +151,11 @@ def test_before_it_folds_amortised_svgd_is_less_steep_than_gpvi_and_descends(see
     run = arrays("descent-wide", TWO)[seed]
     last = np.flatnonzero((run["folded"] == 0).numpy())[-1]
     assert run["gpvi_expected"][last] > 0.7 > run[f"{TWO}_expected"][last] > 0
+
+
+def test_with_the_helper_gpvi_ends_above_amortised_svgd_in_five_dimensions():
+    found = {
+        name: [float(run["history_kl"][-1]) for run in arrays("gaussian-density-5d", name)] for name in DIRECTIONS[::2]
+    }
+    assert [len(values) for values in found.values()] == [10, 10]
+    assert [round(float(np.median(found[name])), 1) for name in ("gpvi", "amortized_svgd")] == [8.4, 6.4]
