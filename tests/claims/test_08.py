@@ -5,6 +5,9 @@ import torch
 from of_records import runs
 
 from gpvi_lib.experiments.nuts_reference import posterior
+from gpvi_lib.report import scoreboard
+
+HMC_OF_TABLE_2 = ("gpvi/table2", "hmc", "sigma_error")
 
 TRUTH = {"gaussian": [0, 0, 1, 0.9, 1], "banana": [0, 0, 1, 0, 0.25 + 2]}
 """Means of the coordinates and their products."""
@@ -28,6 +31,14 @@ def test_the_printed_run_is_worth_about_as_many_draws_as_predicted_and_its_rhat_
     assert [round(float(end)) for end in (worth.min(), worth.max())] == [47, 105]
     mean_tau = ((1 + correlation) / (1 - correlation)).mean()
     assert round(float(mean_tau)) == 281 and round(5_000 / float(mean_tau)) == 18
+    squares = ((1 + correlation**2) / (1 - correlation**2)).mean()  # of variances
+    assert round(5_000 / float(squares)) == 36
+
+
+def test_table_2s_hmc_has_the_error_of_120_draws_and_36_would_have_0_34():
+    (printed,) = [p for p in scoreboard.published() if (p.item, p.method, p.metric) == HMC_OF_TABLE_2]
+    assert printed.mean == 0.181 and round(1 + 4 / printed.mean**2) == 123
+    assert f"{(4 / 35) ** 0.5:.2f}" == "0.34"
 
 
 @pytest.mark.parametrize("name", TRUTH)

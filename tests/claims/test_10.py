@@ -615,3 +615,17 @@ def test_svgd_has_the_same_number_twice_in_the_gap():
 
 def test_the_priors_scales():
     assert list(regression.PRIORS["scaled"].values()) == [1, 3, 0.5, 1]
+
+
+def test_the_records_of_section_5_have_relu_units_and_the_scan_has_too():
+    rates = {"gpvi_exact_density": 20_000, "gpvi_best": 10_000}
+    for method, steps in rates.items():
+        config = RUNS.record(method).config
+        assert "activation" not in config["sampler"]  # ReLU, that of the paper's other generators
+        assert (config["lr"], config["steps"]) == (3e-3, steps)
+    scanned = [CONTROLS.record(name).config for name in CONTROLS.experiment.methods if "_lambda_" in name]
+    assert len(scanned) == 10
+    for config in scanned:
+        sampler = config["sampler"]
+        assert "activation" not in sampler and sampler.get("noise_scale_unit") != "prior"
+        assert not sampler.get("train_noise_scale") and (config["lr"], config["steps"]) == (3e-3, 1_500)

@@ -224,6 +224,21 @@ def test_five_times_as_many_steps_bring_the_fourth_direction_back():
     assert 0.05 < sorted(ratios(RUNS[5], "gpvi", [0])[0])[1] < 0.06
     assert sorted(ratios(VARIANTS, "gpvi_long", [0])[0])[1] > 0.9
     assert variant("gpvi_long", over=SEEDS[:2]).max() < 0.021
+    assert variant("gpvi_long", "kl", SEEDS[:2]).min() > 2
+
+
+def test_the_best_helper():
+    config = RUNS[5].record("gpvi_best").config["objective"]
+    printed = RUNS[5].record("gpvi").config["objective"]
+    assert (config["inverse"]["width"], config["inverse"]["lr"], config["num_samples"]) == (32, 1e-3, 50)
+    assert (printed["inverse"]["width"], printed["inverse"]["lr"], printed["num_samples"]) == (10, 1e-4, 100)
+
+
+def test_free_particles_have_a_smaller_bias_than_amortised_ones():
+    table2 = Runs("bayesian-linear-regression")
+    for kind in ("svgd", "gfsf"):
+        free, amortised = (table2.metric(f"{m}{kind}", "sigma_error").mean() for m in ("", "amortized_"))
+        assert free < 0.8 * amortised
 
 
 # does GPVI beat amortised ParVI?

@@ -178,9 +178,14 @@ def test_by_total_variation_two_of_our_settings_are_close_to_their_lowest():
             assert round(ours, 3) - lowest <= 0.005 + 1e-9
 
 
-def test_at_ten_times_the_rate_gpvi_folds_for_six_samples_in_ten_and_at_ours_for_one_in_a_thousand():
+def rarer(negative):
+    """The share of samples whose determinant has the rarer sign."""
+    return np.minimum(negative, 1 - np.asarray(negative))
+
+
+def test_at_three_times_the_rate_four_samples_in_ten_have_the_other_sign_and_at_ours_one_in_a_thousand():
     folds = [SETTINGS.record(f"gpvi_best_{name}").metrics["negative_share"] for name in ("lr_0_01", "lr_0_003")]
-    assert 0.55 < folds[0] < 0.65 and 0.0005 < folds[1] < 0.002
+    assert 0.35 < rarer(folds[0]) < 0.45 and 0.0005 < rarer(folds[1]) < 0.002
 
 
 def test_the_other_data_have_a_reference_that_mixed():
@@ -411,9 +416,10 @@ def test_without_a_prior_gpvi_has_not_learned_four_classes():
 # 8 and appendix H: λ
 
 
-def test_trained_on_the_exact_density_no_run_folds_and_by_the_functional_gradient_one_does():
-    assert all(metric(c, "gpvi_exact_density", "negative_share").max() == 0 for c in FIGURES)
-    assert max(metric(c, "gpvi_best", "negative_share").max() for c in FIGURES) > 0.5
+def test_trained_on_the_exact_density_no_run_folds_and_by_the_functional_gradient_two_do():
+    assert all(rarer(metric(c, "gpvi_exact_density", "negative_share")).max() == 0 for c in FIGURES)
+    assert [f"{share:.0%}" for share in rarer(metric(4, "gpvi_best", "negative_share"))] == ["20%", "2%", "0%"]
+    assert rarer(metric(2, "gpvi_best", "negative_share")).max() == 0
     assert metric(4, "gpvi_best").mean() < 0.2 * metric(4, "gpvi_exact_jac").mean()
 
 
@@ -569,3 +575,16 @@ def test_no_amortised_row_comes_near():
     for c in FIGURES:
         lowest = min(history(c, f"amortized_{kind}")[:, 1:].min() for kind in ("svgd", "gfsf", "ksd"))
         assert lowest > 3 * floor(c)
+
+
+def test_one_seed_of_the_exact_inverse_has_four_classes_at_350000_steps():
+    step, distance, elbo, right = (
+        longer_history(4, "gpvi_exact_jac", key) for key in ("step", "total_variation", "elbo", "accuracy_percent")
+    )
+    (at,) = np.flatnonzero(step == 350_000)
+    assert right[at] == 100 and right[:at].max() < 95
+    assert f"{distance[at]:.2f}" == "0.36" and round(float(elbo[at]), -2) == -5_800
+
+
+def test_the_unit_of_sigma_far():
+    assert [f"{posterior(c):.2f}" for c in FIGURES] == ["0.19", "0.32"]

@@ -71,6 +71,22 @@ def test_at_four_points_the_closed_form_row_has_the_likelihood_of_svgd():
     found = [scores("yacht", method, "nll").mean() for method in ("f_svgd_closed_form_4", "svgd", "f_svgd")]
     assert [round(float(value), 2) for value in found] == [1.23, 1.20, 0.56]
     assert round(scores("yacht", "f_svgd_closed_form_4", "rmse").mean(), 2) == 0.57
+    few = {m: scores("yacht", m, "noise").mean() for m in ("f_svgd", "f_svgd_closed_form_4")}
+    assert [f"{sigma:.2f}" for sigma in few.values()] == ["0.29", "1.26"]
+
+
+def test_at_four_points_the_closed_form_row_is_ahead_of_svgd_by_rmse_and_level_by_nll():
+    _, low, high = paired("yacht", "f_svgd_closed_form_4", "svgd", "rmse")
+    assert low < high < 0
+    assert (scores("yacht", "f_svgd_closed_form_4", "rmse") < scores("yacht", "svgd", "rmse")).sum() == 16
+    _, low, high = paired("yacht", "f_svgd_closed_form_4", "svgd", "nll")
+    assert low < 0 < high
+    found = [scores("yacht", method, "rmse").mean() for method in ("f_svgd_closed_form_4", "svgd", "f_svgd")]
+    assert [round(float(value), 2) for value in found] == [0.57, 0.73, 0.49]
+
+
+def test_the_closest_split_of_yacht_is_ahead_by_0_002_nats():
+    assert f"{(scores('yacht', 'f_svgd', 'nll') - scores('yacht', 'svgd', 'nll')).max():.3f}" == "-0.002"
 
 
 def test_on_yacht_the_process_is_ten_times_worse_than_hmc():
