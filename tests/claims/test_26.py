@@ -231,7 +231,9 @@ def test_the_ensembles_likelihood_on_boston_and_the_chains_that_have_not_mixed()
 def test_rows_that_are_not_joined():
     toy = Runs("livi-toy")
     assert [f"{toy.metric(m, 'w1').mean():.2f}" for m in ("avb", "deep_ensemble")] == ["0.80", "0.87"]
-    scales = {m: toy.record(m).config["prior_scale"] for m in ("livi_full", "livi_full_released", "livi_min_sv_released")}
+    scales = {
+        m: toy.record(m).config["prior_scale"] for m in ("livi_full", "livi_full_released", "livi_min_sv_released")
+    }
     assert [f"{scale:.1f}" for scale in scales.values()] == ["1.0", "3.2", "3.2"]
     regions = [f"w1_{name}" for name in ("data", "gap", "near", "far")]
 
