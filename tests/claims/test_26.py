@@ -133,7 +133,7 @@ def test_draws_that_were_kept():
     fewer = math.sqrt((1 / 1_000 + 1 / 4_000) / (1 / 2_000 + 1 / 4_000))
     assert round(fewer, 1) == 1.3 == round(ratio("logistic", "nuts"), 1)
     nuts, short = ({name: mean(name, m, "gradients") for name in benchmark.TARGETS} for m in ("nuts", "hmc_elsewhere"))
-    config = NEW.experiment.cell("funnel_nuts", 0, "paper").config
+    config = NEW.record("funnel_nuts").config
     assert (config["warmup"], config["draws_of_a_chain"], config["chains"]) == (300, 250, 4)
     longer = [(300 + 500) / (300 + 250) * nuts[name] / short[name] for name in benchmark.TARGETS]
     assert f"{longer[0]:.2f}" == "0.33"
