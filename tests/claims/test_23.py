@@ -93,6 +93,18 @@ def test_training_with_the_smaller_bound_pulls_the_singular_values_together():
     assert [round(found["elbo_low"], 1) for found in (by_full, by_smallest)] == [-325.9, -332.1]
 
 
+def test_the_figure_says_which_rows_have_a_decayed_rate_and_shows_the_others_with_one():
+    rates = {method: TOY.record(method).config["final_lr"] for method in ("livi_full", "livi_min_sv")}
+    assert set(rates.values()) == {None} and TOY.record("livi_min_sv_exact").config["final_lr"] == 1e-5
+    for method, again in (("livi_full", "full_0.009"), ("livi_min_sv", "min_sv_0.009")):
+        one, other = TOY.record(method).config, ENTROPY.record(again).config
+        assert other["final_lr"] == 1e-5
+        assert all(one[key] == other[key] for key in ("sampler", "objective", "lr", "steps", "noise"))
+    ends = [entropies(f"{name}_0.009")[0]["elbo_low"] for name in TRAINED]
+    assert np.round(ends).tolist() == [-326, -333, -332]  # at equal rates, one seed
+    assert low("livi_min_sv_exact").min() > low("livi_full").max()  # what a constant rate against a decayed one shows
+
+
 def test_a_stopped_search_is_above_the_certified_entropy():
     found, _ = entropies("full_trained")
     assert found["smallest_5"] == pytest.approx(78.1, abs=0.05) and found["full"] == pytest.approx(67.6, abs=0.05)
