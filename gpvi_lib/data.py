@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -523,7 +524,7 @@ class RegressionData:
             seed: another one is another split.
 
         Raises:
-            ValueError: if something is no number, or missing, or the shapes do not fit.
+            ValueError: if something is no number, or missing, the shapes do not fit, or a part would be empty.
 
         Example:
             >>> data = RegressionData.random_split([[1, 2], [3, 4], [5, 6], [7, 8]], [0.5, 1.5, 2.5, 3.5], 0.25)
@@ -535,6 +536,8 @@ class RegressionData:
         if x.ndim != 2 or y.shape != x.shape[:1]:
             shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
             raise ValueError(f"inputs must have shape (N, p) and targets (N,), got {shapes}")
+        if not 0 < test_fraction < 1 or math.ceil(test_fraction * len(y)) >= len(y):
+            raise ValueError(f"test_fraction must leave both parts some of the {len(y)} rows, got {test_fraction}")
         return _random_split(x, y, test_fraction, seed)
 
     def standardised(self) -> tuple[RegressionData, float, float]:

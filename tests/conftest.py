@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import shutil
 import threading
 
 import nbval.kernel
@@ -37,6 +38,19 @@ def _turn(path):
     if path.stem in LONGEST:
         return LONGEST.index(path.stem)
     return len(LONGEST) + (0 if path.suffix == ".ipynb" else 1 if path.stem in SLOW else 2)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Chromium of the system."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine: nothing was opened in a browser (apt-get install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
+from gpvi_lib.paths import build_root
 from gpvi_lib.report.notebooks import SocketFiles
 
 INLINE = "module://matplotlib_inline.backend_inline"
@@ -57,7 +58,8 @@ class ForkedKernel(LocalProvisioner):
     async def launch_kernel(self, cmd: list[str], **kwargs) -> KernelConnectionInfo:
         arguments = cmd[cmd.index("ipykernel_launcher") + 1 :] + SETTINGS
         self.cwd = kwargs.get("cwd") or os.getcwd()
-        self.process = _Process(arguments, kwargs.get("env") or dict(os.environ), self.cwd)
+        figures = {"GPVI_FIGURES": str(build_root() / "nbval")}  # what is trained live differs from the committed ones
+        self.process = _Process(arguments, figures | (kwargs.get("env") or dict(os.environ)), self.cwd)
         self.pid = self.pgid = self.process.pid
         return self.connection_info
 

@@ -2,7 +2,6 @@
 
 import html
 import re
-import shutil
 import subprocess
 import sys
 
@@ -12,7 +11,6 @@ import gpvi_lib
 from gpvi_lib.paths import repository
 from gpvi_lib.report import notebooks
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 RENDERED = "() => [...document.querySelectorAll('.math')].every(formula => formula.querySelector('mjx-container'))"
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 PAGES = [
@@ -35,26 +33,13 @@ def book(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium of the system."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine: the book was built but not opened (apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
 DESKTOP, PHONE = ({"width": width, "height": 900} for width in (1300, 390))
 
 
 @pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
-def page(browser, request):
+def page(chromium, request):
     """A window; whatever goes wrong in it is in `page.troubles`."""
-    page = browser.new_page(viewport=request.param)
+    page = chromium.new_page(viewport=request.param)
     page.troubles = []
     page.on("console", lambda message: page.troubles.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.troubles.append(str(error)))

@@ -392,6 +392,7 @@ def test_a_table_of_your_own_is_split_at_random():
         ([["a", 1.0]], [1.0], "inputs must be numbers"),
         (np.ones((4, 2)), [1.0, 2.0, None, 3.0], "targets have missing or infinite values"),
         (np.ones((4, 2)), np.ones(3), r"\(4, 2\) and \(3,\)"),
+        (np.ones((1, 2)), np.ones(1), "must leave both parts some of the 1 rows"),
         (np.ones(4), np.ones(4), r"inputs must have shape \(N, p\)"),
     ],
 )
@@ -405,3 +406,9 @@ def test_arrays_in_place_of_tensors_name_the_remedy():
         data.RegressionData(np.ones((4, 2)), torch.ones(4), torch.ones(1, 2), torch.ones(1))
     with pytest.raises(ValueError, match=r"of the same p are needed, got \(1, 3\)"):
         data.RegressionData(torch.ones(4, 2), torch.ones(4), torch.ones(1, 3), torch.ones(1))
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, 0.99])
+def test_a_split_leaves_both_parts_something(fraction):
+    with pytest.raises(ValueError, match="test_fraction must leave both parts some of the 4 rows"):
+        data.RegressionData.random_split(np.ones((4, 2)), np.ones(4), fraction)

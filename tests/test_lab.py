@@ -14,7 +14,6 @@ import pytest
 from gpvi_lib.paths import repository
 from gpvi_lib.report import notebooks
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 NOTEBOOKS = sorted(path.name for path in repository().glob("notebooks/*.ipynb"))
 OPEN = """async path => {
   const app = window.jupyterapp;
@@ -40,19 +39,6 @@ SEEN = """() => {
     folded: panel.content.widgets.filter(cell => cell.inputHidden).map(cell => cell.model.id),
   };
 }"""
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """Chromium of the system, looked for before JupyterLab is started."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine: no notebook was opened in JupyterLab (apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 A perceptron on images of halved sides tells Fashion-MNIST's ten kinds of clothes apart. GPVI by the functional gradient
 with the generator of notebook 17's ten lines, mean field and a deep ensemble train it by minibatches that a data set
-reads from a ``DataLoader``. MNIST and Kuzushiji-MNIST are what the networks have never seen. ``classifier-settings``
+reads when they are asked for. MNIST and Kuzushiji-MNIST are what the networks have never seen. ``classifier-settings``
 chooses learning rates and the prior's scale by the last 10,000 training images. ``smoke`` and ``quick`` take
 scikit-learn's digits; the same images turned or with shuffled pixels stand in for unseen ones.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from gpvi_lib.data import load, unseen
 from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, gpvi, train
@@ -184,9 +184,7 @@ def scores(known: Float[Tensor, "n b c"], labels: Int[Tensor, " b"], others: dic
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """Train on minibatches that are read; then predictions on test images and on unseen ones, and ``check``."""
     data, device = load(config["dataset"]), context.device
-    loader = DataLoader(Scaled.of(data.train, data.train_labels), config["batch_size"])
-    dataset = loader.dataset
-    assert isinstance(dataset, Scaled)
+    dataset = Scaled.of(data.train, data.train_labels)
     module = network(data.train.shape[1], config["pool"], config["hidden"])
     prior = NormalPrior(config["prior_factor"] * FlatModule(module).fan_in_scale().to(device))
     posterior = StreamedPosterior(module, CategoricalLikelihood(), dataset, prior, device=device)

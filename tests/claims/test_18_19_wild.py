@@ -215,6 +215,12 @@ def test_19_sgld_loses_chains_and_scores_well():
     assert between(values("wild-logistic", "sgld_long", "share_outside"), 0.19, 0.255, 3, 3)
 
 
+def test_19_particles_lose_spread_too():
+    off, spread = against_nuts("svgd_particles")
+    assert between(off, 0.28, 0.35, 2, 3) and between(spread, 0.36, 0.38, 2, 3)
+    assert wild_logistic.config("svgd_particles", "paper")["long"] == 20_000
+
+
 def test_19_fifty_and_a_hundred_learned_layers():
     copied, spreads = at_ten("transfer"), []
     for depth in (50, 100):
