@@ -45,6 +45,7 @@ MUTATIONS = {
     "18": ("langevin.py", "return mean + (2 * step).sqrt()", "return mean + step.sqrt()"),
     "19": ("targets/logistic.py", "last = 0.5 * w.shape[1] + 1 - precision", "last = 0.5 * w.shape[1] - precision"),
     "20": ("directions.py", "return -(score + repulsion)", "return -(score - repulsion)"),
+    "22": ("experiments/fpovi_bandits.py", "found = -0.5 * ((values", "found = -1.0 * ((values"),
     "23": ("entropy.py", "(1 + math.log(2 * math.pi)) + scale.log()", "(1 + math.log(2 * math.pi)) - scale.log()"),
     "24": ("entropy.py", "return constant + lower.diagonal(", "return constant + 2 * lower.diagonal("),
     "26": ("metrics.py", "torch.tensordot(width, gap.abs(), dims=1)", "torch.tensordot(width, gap, dims=1)"),

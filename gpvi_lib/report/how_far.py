@@ -43,7 +43,7 @@ class Section:
     data: bool = True
 
 
-ENERGY, FUNCTIONS, BOUNDS = "12-energy-potentials", "20-function-space", "23-livi-bounds"
+ENERGY, GAMES, BOUNDS = "12-energy-potentials", "22-function-space-bandits", "23-livi-bounds"
 
 
 def _functions(title: str, names: Sequence[str]) -> Section:
@@ -105,14 +105,14 @@ SECTIONS = (
         "f-POVI, Tables 4 to 8: UCI sets of fewer than 1,000 rows", [n for n in UCI_ROWS if UCI_ROWS[n] < 1_000]
     ),
     _functions("f-POVI, Tables 4 to 8: larger UCI sets", [n for n in UCI_ROWS if UCI_ROWS[n] >= 1_000]),
-    Section("f-POVI, Table 2: MNIST", FUNCTIONS, (("fpovi/table2/mnist", "test_error_percent", ""),)),
+    Section("f-POVI, Table 2: MNIST", GAMES, (("fpovi/table2/mnist", "test_error_percent", ""),)),
     Section(
         "f-POVI, Table 3: bandits",
-        FUNCTIONS,
+        GAMES,
         tuple((f"fpovi/table3/{name}", "relative_cumulative_regret_percent", name) for name in ("mushroom", "wheel")),
     ),
     Section(
-        "f-POVI, Figure 3 and Table 9: adversarial images", FUNCTIONS, (("fpovi/table9/mnist", "clean_accuracy", ""),)
+        "f-POVI, Figure 3 and Table 9: adversarial images", GAMES, (("fpovi/table9/mnist", "clean_accuracy", ""),)
     ),
     Section("LIVI, Figure 1: the toy", "24-livi-regression", (("livi/figure1", "w1", ""),)),
     Section(

@@ -124,23 +124,19 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("Wild VI: Figures 3 and 4", "notebooks/19-learned-step-sizes", ("wild-logistic", "wild-logistic-sizes")),
     (
-        "function-space POVI: Figures 1, 4, 5 and 9, Tables 2, 3 and 9",
+        "function-space POVI: Figures 1, 4, 5 and 9",
         "notebooks/20-function-space",
-        (
-            "fpovi-toy",
-            "fpovi-toy-reference",
-            "fpovi-toy-controls",
-            "fpovi-exact",
-            "fpovi-mnist",
-            "fpovi-bandits-mushroom",
-            "fpovi-bandits-wheel",
-            "fpovi-adversarial",
-        ),
+        ("fpovi-toy", "fpovi-toy-reference", "fpovi-toy-controls", "fpovi-exact"),
     ),
     (
         "function-space POVI: Tables 4 to 8",
         "notebooks/21-function-space-uci",
         (*(f"fpovi-uci-{name}" for name in fpovi_uci.ROWS), "fpovi-uci-yacht-50-50", "fpovi-uci-yacht-10-10"),
+    ),
+    (
+        "function-space POVI: Figure 3, Tables 2, 3 and 9",
+        "notebooks/22-function-space-bandits",
+        ("fpovi-bandits-mushroom", "fpovi-bandits-wheel", "fpovi-mnist", "fpovi-adversarial"),
     ),
     (
         "LIVI (Uppal et al. 2023): equations 14 to 18, F.5",

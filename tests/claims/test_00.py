@@ -21,6 +21,7 @@ import test_15
 import test_18_19_wild as wild
 import test_20
 import test_21
+import test_22
 import test_23
 import test_readme_and_docs as readme
 from of_records import Runs
@@ -161,6 +162,15 @@ def test_function_space_on_uci():
     test_21.test_on_yacht_functions_are_ahead_on_every_split_by_both_measures()
     test_21.test_on_boston_the_error_falls_and_the_likelihood_gets_worse()
     assert "yacht: ahead on 20 of 20 splits; boston: RMSE lower by 0.13, NLL higher by 0.16" in told()
+
+
+def test_bandits():
+    test_22.test_mushrooms_in_the_order_that_is_said()
+    test_22.test_the_process_explores_the_wheel()
+    svgd, functions, field = (f"{test_22.regret(test_22.MUSHROOM, m)[0]:.1f} %" for m in ("svgd", "f_svgd", "mf_vi"))
+    assert f"f-SVGD has {functions}, mean field {field}, SVGD in weights {svgd} (1 seed)" in told()
+    found = test_22.regret(test_22.WHEEL, "gp")
+    assert f"has {found.min():.0f} to {found.max():.0f} % after 10,000 of 50,000 rounds ({len(found)} seeds)" in told()
 
 
 def test_livi():
