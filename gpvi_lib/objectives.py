@@ -226,7 +226,9 @@ class GPVI(Objective):
         num_samples: size of each of the two independent batches ``z'`` and ``z``.
         inverse: how ``J^{-T}∇k`` is obtained, see :mod:`gpvi_lib.inverse`.
         kernel: kernel on the noise.
-        kernel_space: ``"z"`` for a kernel on all of z (the paper), ``"head"`` for one on ``z_{:k}`` only.
+        kernel_space: ``"z"`` for a kernel on all of z (the paper), ``"head"`` for one on ``z_{:k}`` only. With the
+            latter φ is a function of ``z_{:k}``, so the expected gradient of every λ beyond the first k is 0, and a
+            trained λ takes a random walk there (notebook 17, Statement 1).
 
     Raises:
         ValueError: if there is no kernel space of that name, or the sampler is no :class:`Generator`.

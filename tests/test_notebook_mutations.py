@@ -48,6 +48,11 @@ MUTATIONS = {
     "22": ("experiments/fpovi_bandits.py", "found = -0.5 * ((values", "found = -1.0 * ((values"),
     "23": ("entropy.py", "(1 + math.log(2 * math.pi)) + scale.log()", "(1 + math.log(2 * math.pi)) - scale.log()"),
     "24": ("entropy.py", "return constant + lower.diagonal(", "return constant + 2 * lower.diagonal("),
+    "25": (
+        "targets/posterior.py",
+        "value if self.power == 1 else self.power * value",
+        "value if self.power == 1 else value",
+    ),
     "26": ("metrics.py", "torch.tensordot(width, gap.abs(), dims=1)", "torch.tensordot(width, gap, dims=1)"),
 }
 

@@ -12,7 +12,7 @@ NOTEBOOKS = sorted(paths.notebooks_root().glob("*.ipynb"))
 FIGURES = paths.repository() / "figures" / "paper"
 
 
-@pytest.mark.parametrize("number", ["00a", *(f"{n:02}" for n in (*range(9), *range(10, 25), 26))])
+@pytest.mark.parametrize("number", ["00a", *(f"{n:02}" for n in (*range(9), *range(10, 27)))])
 def test_the_notebook_exists(number):
     assert [path.stem for path in NOTEBOOKS if path.stem.startswith(f"{number}-")]
 

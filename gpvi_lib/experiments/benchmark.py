@@ -1,4 +1,4 @@
-r"""Which method should a user take? Ten methods at one setting on four posteriors from outside the papers.
+r"""Which method should a user take? Eleven methods at one setting on four posteriors from outside the papers.
 
 A row ``<target>_<method>`` has the method's error, its coverage, its ELBO where there is one, and its cost by two
 counts: processor seconds until its draws are there, and gradients of the log-density, counted by the target itself.
@@ -28,10 +28,11 @@ from gpvi_lib.experiments.evaluation import density_scores, evenly, fixed_draws,
 from gpvi_lib.experiments.known_targets import BreastCancer, EightSchools, Funnel
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
 from gpvi_lib.lab.runner import load_or_run
+from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.latent import LatentSampler
 from gpvi_lib.metrics import wasserstein_1d
 from gpvi_lib.paths import results_root
-from gpvi_lib.samplers import Sampler
+from gpvi_lib.samplers import MeanField, Sampler
 from gpvi_lib.targets import Target
 
 TARGETS: dict[str, Callable[[], Target]] = {
@@ -186,6 +187,9 @@ TRAINED: dict[str, dict] = {
     },
     "svgd": FREE | parvi(PARTICLES, {"kind": "svgd"}),
     "gfsf": FREE | parvi(PARTICLES, {"kind": "gfsf"}),
+    "langevin": {"lr": 5e-2, "final_lr": 2e-3} | parvi(
+        {"kind": "langevin", "layers": 10, "step_size": 1e-3}, {"kind": "svgd"}, BATCH
+    ),
     "gpvi_readme": {"lr": 1e-3} | gpvi(GENERATOR | TRAINED_SCALE, {"kind": "block"}, BATCH),
     "exact_density_readme": {"lr": 1e-3} | DENSITY,
 }  # fmt: skip
@@ -199,6 +203,9 @@ CHAINED: dict[str, dict] = {
 draws of N(0, I)."""
 METHODS = (*TRAINED, *CHAINED, "draws")
 """``draws`` are spare draws of the reference: the error that is left to 2,000 right ones."""
+
+WITHOUT = (("eight_schools_centred", "langevin"),)
+"""Training diverges: where τ is small the score is larger than any fixed step allows, and a chain is lost."""
 
 SIZES: dict[str, dict] = {
     "smoke": {
@@ -254,8 +261,15 @@ def seeds(profile: str) -> tuple[int, ...]:
 # ---------------------------------------------------------------- running
 
 
+def _sampler(spec: dict, target: Counted, rng: torch.Generator) -> Sampler:
+    if spec["kind"] != "langevin":
+        return build_sampler(spec, target.dim, 1.0, rng)
+    start = MeanField(torch.zeros(target.dim), 1.0)
+    return LangevinNetwork(start, target, spec["layers"], step_size=spec["step_size"])
+
+
 def _trained(config: dict, target: Counted, context: RunContext, rng: torch.Generator) -> Sampler:
-    sampler = build_sampler(config["sampler"], target.dim, 1.0, rng)
+    sampler = _sampler(config["sampler"], target, rng)
     train(sampler, target, build_objective(config["objective"]), config, context, rng, lambda step, sampler: {})
     return sampler
 
@@ -328,7 +342,7 @@ EXPERIMENTS = (
     Experiment(
         name="benchmark",
         title="Which method should one use? Posteriors from outside, error against cost",
-        methods=tuple(f"{name}_{method}" for name in TARGETS for method in METHODS),
+        methods=tuple(f"{name}_{method}" for name in TARGETS for method in METHODS if (name, method) not in WITHOUT),
         config=config,
         seeds=seeds,
         run=run,

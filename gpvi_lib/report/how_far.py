@@ -43,7 +43,11 @@ class Section:
     data: bool = True
 
 
+<<<<<<< HEAD
 ENERGY, GAMES, BOUNDS = "12-energy-potentials", "22-function-space-bandits", "23-livi-bounds"
+=======
+ENERGY, FUNCTIONS = "12-energy-potentials", "20-function-space"
+>>>>>>> main
 
 
 def _functions(title: str, names: Sequence[str]) -> Section:
@@ -122,7 +126,11 @@ SECTIONS = (
             (f"livi/table1/{name}", "test_rmse", name) for name in ("boston", "concrete", "energy", "kin8nm", "naval")
         ),
     ),
-    Section("LIVI, Table 2: out of distribution", BOUNDS, (("livi/table2/mnist_ood", "auroc_percent", ""),)),
+    Section(
+        "LIVI, Table 2: out of distribution",
+        "25-livi-out-of-distribution",
+        (("livi/table2/mnist_ood", "auroc_percent", ""),),
+    ),
 )
 UNSCORED = {"gpvi/figure3": ("inverse-solvers", inverse_solvers.LABELS)}
 """Figures without a number in the scoreboard: their experiment, and the names of its methods."""

@@ -149,8 +149,8 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("livi-toy", "livi-toy-reference", "livi-uci", "livi-uci-settings"),
     ),
     (
-        "LIVI: Table 2; no notebook yet",
-        "docs/how-far",
+        "LIVI: Table 2, Figures 2 and 3",
+        "notebooks/25-livi-out-of-distribution",
         ("livi-mnist", "livi-mnist-published", "livi-cifar10"),
     ),
     (

@@ -23,6 +23,7 @@ import test_20
 import test_21
 import test_22
 import test_23
+import test_25
 import test_readme_and_docs as readme
 from of_records import Runs
 
@@ -180,3 +181,12 @@ def test_livi():
     for method in test_23.FIXED:
         test_23.test_the_full_entropy_is_within_a_fifth_of_a_nat_and_the_smaller_one_is_not(method)
     assert "within 0.2 nats of a certified one at fixed σ" in told()
+
+
+def test_livi_on_mnist():
+    confidence = [test_25.number(m, "mean_confidence_percent") for m in ("livi_min_sv_bayes_slow", "mf_vi_fast")]
+    told_as = "L″ has confidence {:.0f} % under Bayes' rule, mean field {:.0f} % (1 seed)".format(*confidence)
+    assert f"after 10 of 100 epochs {told_as}" in told()
+    accuracies = [test_25.number(m, "accuracy_percent") for m in ("livi_min_sv", "mf_vi_released_fast")]
+    assert 10 < min(accuracies) < max(accuracies) < 12 and "both end at 10 to 12 % accuracy" in told()
+    test_25.test_how_far_the_runs_went()

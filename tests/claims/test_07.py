@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpvi_lib import GFSF, RBF, SVGD, Banana, GaussianMixture, SteinCritic, paths, score
+from gpvi_lib import GFSF, GPVI, RBF, SVGD, Banana, Gaussian, GaussianMixture, Generator, SteinCritic, paths, score
 from gpvi_lib.metrics import ksd_u_statistic
 
 (NOTEBOOK,) = paths.notebooks_root().glob("07-*.ipynb")
@@ -125,6 +125,7 @@ def test_the_kernel_of_the_mnist_network_differs_by_a_percent():
 def test_svgd_seems_to_stop_on_the_banana():
     found = printed("nb07-25")
     assert "seemed to stop: Σ error 0.4" in found and "1,500 more steps: Σ error 0.2" in found
+    assert found.count("SVGD's below 0.01, GFSF's above 1 (its ridge explains less than 0.05)") == 2
     errors = {row.split("|")[2].strip(): row.split("|")[3].strip() for row in printed("nb07-23").splitlines()[2:7]}
     assert float(errors["SVGD"]) > 3 * float(errors["GFSF"])
     assert errors["Stein critic"] == "0.5" and "with a Σ error of 0.5" in PROSE
@@ -137,3 +138,18 @@ def test_the_critics_loss_falls_with_fewer_particles_than_dimensions():
 
 def test_the_printed_cosines_are_those_of_the_summary():
     assert "d =  10000: mean cosine of one batch: kernel on z 0.11, on z_1, z_2 0.96" in printed("nb07-31")
+
+
+@pytest.mark.parametrize(("space", "trains"), [("z", True), ("head", False)])
+def test_a_kernel_on_the_head_gives_a_trained_lambda_no_gradient_beyond_k(space, trains):
+    rng = torch.Generator().manual_seed(0)
+    target = Gaussian(torch.zeros(20, dtype=torch.float64), 4 * torch.eye(20, dtype=torch.float64))
+    generator = Generator(20, 2, noise_scale=torch.ones(20, dtype=torch.float64), train_noise_scale=True, rng=rng,
+                          dtype=torch.float64)  # fmt: skip
+    objective, found = GPVI(100, kernel_space=space), []
+    for _ in range(100):
+        loss, _ = objective(generator, target, None, rng)
+        found.append(float(torch.autograd.grad(loss, generator.log_noise_scale)[0][2:].mean()))
+    error = np.std(found) / math.sqrt(len(found))
+    assert (abs(np.mean(found)) > 20 * error) if trains else (abs(np.mean(found)) < 4 * error)
+    assert "It gives $\\lambda_{k:}$ none" in PROSE

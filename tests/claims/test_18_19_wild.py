@@ -1,5 +1,7 @@
 """What notebooks 18 and 19 say in prose of the records, held to the records."""
 
+import itertools
+
 import numpy as np
 import of_records
 import pytest
@@ -31,7 +33,7 @@ def test_18_learned_by_svgd_beats_what_is_printed():
     assert between(kl("svgd_full"), 0.022, 0.045, 3, 3)
     printed = [kl(method) for method in ("constant", "power", "adagrad", "rmsprop", "adadelta")]
     best = min(found.min() for found in printed if len(found))
-    assert best == pytest.approx(0.09, abs=0.005) and kl("svgd_full").max() < best
+    assert best == kl("adagrad").min() and kl("svgd_full").max() < best and between(kl("adagrad"), 0.092, 0.094, 3, 3)
     assert (kl("constant").round(3) == 0.121).all() and (kl("power").round(3) == 0.153).all()
 
 
@@ -62,12 +64,16 @@ def test_18_the_exponent_is_hardly_determined():
 
 
 def test_18_a_decay_chosen_by_the_samples_alone():
-    """With a kernel of fixed width below every learned seed; with the median rule not."""
+    """With a kernel of fixed width below every seed of (15) from 0.1, not from 1; with the median rule not."""
     found = np.concatenate([kl(f"power_free_ksd_{h}") for h in ("h3", "h10", "h30")])
     assert between(found, 0.001, 0.009, 3, 9) and found.max() < kl("svgd_full").min()
     assert between(kl("power_free_ksd_median"), 0.03, 0.12, 2, 3)
     grid = get_experiment("wild-mixture").config("power_free_ksd_h3", "paper")
-    assert np.prod([len(values) for values in wild_mixture.FREE_POWER.values()]) == 2_730 and grid
+    from_1 = kl("svgd_full_from_1", "wild-mixture-controls")
+    assert found.max() > from_1.min() and found.min() < from_1.min()
+    candidates = list(itertools.product(*(wild_mixture.FREE_POWER[key] for key in ("log_scale", "offset", "exponent"))))
+    below = [float(power_decay(20, 10**a, b, gamma).max()) <= grid["largest"] for a, b, gamma in candidates]
+    assert (len(candidates), sum(below), grid["largest"]) == (2_730, 1_771, 1.9)
 
 
 def test_18_the_regression_and_held_scores():
@@ -76,7 +82,9 @@ def test_18_the_regression_and_held_scores():
 
 
 def test_18_ksd():
-    assert between(kl("ksd_u"), 0.03, 0.21, 2, 3) and round(float(np.median(kl("ksd_u"))), 2) == 0.07
+    assert kl("ksd_u").round(2).tolist() == [0.21, 0.07, 0.03]
+    assert (kl("ksd_u_h10") < kl("ksd_u")).tolist() == [True, True, False]
+    assert (kl("ksd_u") < kl("adagrad")).tolist() == [False, True, True]
     assert kl("path").min() == pytest.approx(0.51, abs=0.005)
 
 
@@ -180,6 +188,18 @@ def best_by_hand(depth):
     return np.max([values("wild-logistic", f"{row}_t{depth}", "log_likelihood") for row in wild_logistic.HAND_MADE], 0)
 
 
+def test_19_the_best_printed_schedule_of_each_depth():
+    for depth, low, high in ((10, -0.62, -0.59), (50, -0.59, -0.56), (100, -0.56, -0.56)):
+        found = [values("wild-logistic", f"{row}_t{depth}", "log_likelihood") for row in PRINTED]
+        assert between(np.max(found, 0), low, high, 2, 3)
+
+
+def test_19_mala_is_among_the_last():
+    """What notebook 18 says of it."""
+    rows = ("svgd", "svgd_scalar", "adagrad", "rmsprop", "curvature", "ksd_u")
+    assert all(at_ten("mala").max() < at_ten(row).min() for row in rows)
+
+
 def test_19_ten_learned_layers_beat_a_hundred_by_hand():
     assert between(best_by_hand(10), -0.59, -0.58, 2, 3)
     assert between(best_by_hand(50), -0.57, -0.55, 2, 3) and between(best_by_hand(100), -0.56, -0.55, 2, 3)
@@ -202,6 +222,8 @@ def test_19_the_gain_is_in_the_coordinates():
 
 def test_19_noise_adds_nothing_and_held_scores_lose():
     assert between(at_ten("svgd_without_noise"), -0.55, -0.51, 2, 3)
+    (_, spread), (_, without) = against_nuts("svgd_t10"), against_nuts("svgd_without_noise_t10")
+    assert between(without, 0.42, 0.66, 2, 3) and (without < spread).sum() == 2
     assert between(at_ten("svgd_truncated"), -0.60, -0.56, 2, 3)
     assert (at_ten("svgd_truncated") < at_ten("svgd")).all()
 
@@ -244,7 +266,14 @@ def test_19_between_the_layers():
         (a["layer_log_likelihood"].numpy(), b["layer_log_likelihood"].numpy()) for a, b in zip(svgd, ksd, strict=True)
     ]
     assert [for_good(np.abs(other - other[-1]) < 0.02) for _, other in likelihoods] == [2, 2, 5]
+    assert [for_good(np.abs(one - one[-1]) < 0.02) for one, _ in likelihoods] == [7, 6, 8]
     assert [for_good(one[: len(one)] > other) for one, other in likelihoods] == [6, 4, 6]
+    deep = [
+        [array["layer_log_likelihood"].numpy() for array in of_records.arrays("wild-logistic", f"{row}_t50")]
+        for row in ("svgd", "ksd_u")
+    ]
+    assert [[for_good(np.abs(a - a[-1]) < 0.02) for a in row] for row in deep] == [[43, 36, 43], [20, 18, 32]]
+    assert [for_good(one > other) for one, other in zip(*deep, strict=True)] == [20, 6, 6]
     gains = [(a["layer_accuracy"] - b["layer_accuracy"]).numpy() for a, b in zip(svgd, ksd, strict=True)]
     assert [for_good(gain > 0) for gain in gains[:2]] == [6, 4]
     assert (gains[2][7:10] < 0).all() and abs(gains[2][10]) < 1e-6
@@ -255,6 +284,9 @@ def test_19_the_span_of_the_learned_steps():
     within = np.concatenate([np.log10(eta.max(1) / eta.min(1)) for eta in steps])
     summed = np.array([np.log10(eta.sum(0).max() / eta.sum(0).min()) for eta in steps])
     assert between(within, 3.2, 5.8, 1, 30) and between(summed, 3.2, 3.5, 1, 3)
+    scales = [array["sds"].mean(0).square().numpy() for array in of_records.arrays("wild-logistic", "laplace")]
+    ranks = [[np.argsort(np.argsort(v)) for v in (eta.sum(0), s)] for eta, s in zip(steps, scales, strict=True)]
+    assert between(np.array([np.corrcoef(*pair)[0, 1] for pair in ranks]), 0.46, 0.48, 2, 3)
 
 
 def at_size(method, key="log_likelihood"):
@@ -273,7 +305,12 @@ def test_19_dividing_repairs_the_likelihood_alone():
     assert between(at_size("steps_divided_five"), -0.53, -0.51, 2, 3)
     assert between(at_size("steps_divided_five", "mean_error"), 2.7, 3.8, 1, 3)
     assert round(at_size("steps_divided_quarter", "share_outside").max(), 2) == 0.12
-    assert (at_size("steps_divided_quarter", "mean_error") > 10).all()
+    assert between(at_size("steps_divided_quarter", "mean_error"), 11, 217, 0, 3)
+    sizes = ("quarter", "double", "five")
+    assert sum((at_size(f"steps_divided_{size}") > at_size(f"steps_{size}")).sum() for size in sizes) == 8
+    for size in sizes:
+        for row in ("steps", "steps_divided"):
+            assert (at_size(f"{row}_{size}", "mean_error") > at_size("steps_same", "mean_error")).all()
 
 
 def test_19_the_copy_does_not_care_about_the_size():

@@ -48,6 +48,7 @@ def test_the_full_entropy_is_within_a_fifth_of_a_nat_and_the_smaller_one_is_not(
     assert 0.035 < max(found["entropy_low_se"], found["entropy_high_se"]) < 0.14
     assert 17.5 < middle - found["smallest_exact"] < 102.5
     assert found["share_above_exact"] == found["share_above_5"] == 0
+    assert 15.5 < found["full"] - found["smallest_5"] < 70.5
 
 
 def test_keeping_the_quadratic_term_makes_it_worse_at_large_sigma_and_no_difference_below():
@@ -101,8 +102,13 @@ def test_the_figure_says_which_rows_have_a_decayed_rate_and_shows_the_others_wit
         assert other["final_lr"] == 1e-5
         assert all(one[key] == other[key] for key in ("sampler", "objective", "lr", "steps", "noise"))
     ends = [entropies(f"{name}_0.009")[0]["elbo_low"] for name in TRAINED]
-    assert np.round(ends).tolist() == [-326, -333, -332]  # at equal rates, one seed
+    assert np.round(ends).tolist() == [-326, -333, -332]  # with decay, one seed
     assert low("livi_min_sv_exact").min() > low("livi_full").max()  # what a constant rate against a decayed one shows
+    assert rounded(low("livi_min_sv_exact"), -336, -331, 0) and ends[0] > low("livi_min_sv_exact").max()
+    assert rounded(ends[0] - low("livi_min_sv_exact"), 6, 10, 0)
+    assert rounded(low("livi_full"), -360, -352, 0) and rounded(low("livi_min_sv"), -356, -343, 0)
+    starts = [TOY.record(method).config["lr"] for method in ("livi_full", "livi_min_sv", "livi_min_sv_exact")]
+    assert starts == [1.52e-3, 1.8e-3, 1.8e-3]
 
 
 def test_a_stopped_search_is_above_the_certified_entropy():
@@ -139,6 +145,21 @@ def test_the_worst_elbo_is_avbs_and_its_predictive_is_hmcs():
     assert min(missing) > 4 * TOY.metric("avb", "w1_data").max()
 
 
+def test_many_weights_return_to_the_prior_where_the_bracket_is_wide():
+    ends = {"livi_diagonal": (0.54, 0.60), "livi_diagonal_from_mode": (0.13, 0.33)}
+    for method, said in ends.items():
+        share = [float((TOY.arrays(method, seed)["noise_scale"] > 0.5).double().mean()) for seed in TOY.seeds]
+        assert rounded(np.array(share), *said)
+    assert round(TOY.metric("livi_diagonal_from_mode", "elbo_width").max(), 1) == 0.3
+
+
+def test_over_the_whole_range_the_spread_of_l_prime_is_the_nearest():
+    for method, *said in (("livi_full", 0.47, 0.50), ("mf_vi", 0.33, 0.36), ("avb", 0.29, 0.38)):
+        assert rounded(TOY.metric(method, "sd_ratio"), *said)
+    others = max(TOY.metric(method, "sd_ratio").max() for method in ("mf_vi", "mf_vi_best", "avb"))
+    assert others < TOY.metric("livi_full", "sd_ratio").min()
+
+
 def test_no_variational_posterior_is_as_wide_as_hmc_between_the_data():
     assert max(spread(method).max() for method in VARIATIONAL) == pytest.approx(0.25, abs=0.005)
     assert rounded(spread("livi_full"), 0.14, 0.15) and rounded(spread("mf_vi_best"), 0.16, 0.18)
@@ -156,6 +177,8 @@ def test_the_printed_row_has_a_constant_rate_and_no_fixed_sigma_reaches_mean_fie
     assert rounded(low("livi_full"), -360, -352, 0)
     best = max(entropies(f"full_{sigma:g}")[0]["elbo_high"] for sigma in SIGMAS)
     assert round(best) == -304 and best < low("mf_vi_best").min()
+    assert rounded(low("mf_vi"), -357, -316, 0) and TOY.record("mf_vi").config["objective"]["num_samples"] == 3
+    assert TOY.record("mf_vi_best").config["objective"]["num_samples"] == 16
 
 
 def test_how_well_the_reference_mixed():

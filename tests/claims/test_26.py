@@ -12,6 +12,7 @@ from gpvi_lib.experiments import benchmark, get_experiment
 from gpvi_lib.paths import repository
 
 NEW, REFERENCE = Runs("benchmark"), Runs("benchmark-reference")
+THREE = ("eight_schools", "funnel", "logistic")
 LISTED = ("mean_field", "exact_density", "gpvi", "livi", "svgd", "gfsf", "refined", "hmc_elsewhere", "hmc", "nuts")
 NOTEBOOK = json.loads((repository() / "notebooks" / "26-which-one.ipynb").read_text())
 
@@ -109,6 +110,22 @@ def test_the_exact_density_and_the_functional_gradient():
     assert ahead == ["logistic"]
     assert [f"{mean('logistic', m):.2f}" for m in ("livi", "gpvi", "exact_density")] == ["0.23", "0.27", "0.29"]
     assert "L′ 0.23, GPVI 0.27, exact density 0.29" in text()
+
+
+def test_the_langevin_network():
+    errors = {name: mean(name, "langevin") for name in THREE}
+    assert [f"{value:.2f}" for value in errors.values()] == ["0.13", "0.25", "0.07"]
+    others = ("mean_field", "exact_density", "gpvi", "livi")
+    assert all(errors[name] < min(mean(name, m) for m in others) for name in ("funnel", "logistic"))
+    assert errors["eight_schools"] > max(mean("eight_schools", m) for m in others)
+    held = [mean("logistic", m, "coverage") for m in ("langevin", *others)]
+    assert f"{held[0]:.0%}" == "92%" and (f"{min(held[1:]):.0%}", f"{max(held[1:]):.0%}") == ("58%", "76%")
+    for name in THREE:
+        assert round(mean(name, "langevin", "gradients") / mean(name, "exact_density", "gradients")) == 11
+        assert mean(name, "langevin", "draws") == 2_000
+    assert ("eight_schools_centred", "langevin") in benchmark.WITHOUT and NEW.record("funnel_langevin").config[
+        "sampler"
+    ] == {"kind": "langevin", "layers": 10, "step_size": 0.001}
 
 
 def test_particles_are_never_near_the_best():
@@ -224,8 +241,41 @@ def test_the_ensembles_likelihood_on_boston_and_the_chains_that_have_not_mixed()
     found = {m: runs.metric(m, "boston_log_likelihood").mean() for m in six}
     assert min(found, key=found.get) == "deep_ensemble"
     assert (f"{found['deep_ensemble']:.2f}", f"{found['hmc']:.2f}") == ("-2.82", "-2.50")
-    rhat = [np.median(runs.metric("hmc", f"{name}_rhat_max")) for name in ("boston", "yacht")]
-    assert [f"{value:.1f}" for value in rhat] == ["1.1", "2.3"]
+    rhat = [runs.metric("hmc", f"{name}_rhat_median").mean() for name in ("energy", "yacht", "boston", "concrete")]
+    assert [f"{value:.2f}" for value in rhat] == ["1.38", "1.33", "1.03", "1.07"]
+
+
+def test_the_split_of_concrete_on_which_a_chain_is_lost():
+    runs = Runs("uci-regression")
+    errors = {m: runs.metric(m, "concrete_rmse") for m in ("gpvi", "hmc", "svgd", "mf_vi", "deep_ensemble")}
+    best = min(np.mean(each) for each in errors.values())
+    rest = np.delete(errors["hmc"], 5)
+    assert errors["hmc"][5] > 1.8 * rest.max()
+    assert [f"{np.mean(each) / best:.2f}" for each in (errors["hmc"], rest)] == ["1.12", "1.05"]
+
+
+def test_hmc_with_the_output_layer_integrated_out():
+    runs = Runs("one-dimensional-regression")
+    configs = [runs.record(method).config for method in ("hmc_best", "hmc")]
+    assert [config["integrate_output_layer"] for config in configs] == [True, False]
+    assert configs[1]["num_steps"] == 25_000
+    assert f"{runs.metric('hmc', 'w1').mean() / runs.metric('hmc_best', 'w1').mean():.1f}" == "1.9"
+
+
+def test_the_references_of_networks_are_nuts():
+    for name, reference in (("classification-4", "nuts_4"), ("classification-2", "nuts_2")):
+        assert Runs(name).record("hmc").config["reference"]["method"] == reference
+    assert "max_tree_depth" in Runs("one-dimensional-regression").record("hmc").config["reference"]
+
+
+def test_hmc_on_the_funnel_is_too_narrow():
+    found = NEW.metric("funnel_hmc", "sd_ratio")
+    assert (f"{found.min():.0%}", f"{found.max():.0%}") == ("40%", "64%") and "40 to 64 %" in text()
+
+
+def test_a_caption_names_sections_that_exist():
+    for number in re.findall(r"section (\d)", text()):
+        assert f"## {number} ·" in text()
 
 
 def test_rows_that_are_not_joined():
@@ -274,6 +324,7 @@ def test_the_printed_list_is_what_readme_says_in_short():
     advised = re.findall(r"^\| ([^|]+?) \|", readme, re.MULTILINE)
     assert [name.partition(",")[0] for name in advised] == [
         "many short HMC chains",
+        "a few long HMC chains",
         "GPVI on its exact density",
         "a deep ensemble",
         "GPVI",

@@ -1,0 +1,92 @@
+"""What notebook 00a says of its own runs, which are live: held to its printed lines, and to longer runs of its code."""
+
+import json
+
+import nbformat
+import numpy as np
+import pytest
+import test_13
+import torch
+
+from gpvi_lib import Adam, Banana, Generator, NegativeELBO, fit, paths
+
+(NOTEBOOK,) = paths.notebooks_root().glob("00a-*.ipynb")
+CELLS = nbformat.read(NOTEBOOK, as_version=4).cells
+PROSE = " ".join(" ".join(cell.source.split()) for cell in CELLS if cell.cell_type == "markdown")
+PRINTED = "".join(output.get("text", "") for cell in CELLS for output in cell.get("outputs", []))
+
+
+@pytest.fixture
+def code():
+    """What the notebook's cells define, up to the one that trains."""
+    found, dtype, threads = {}, torch.get_default_dtype(), torch.get_num_threads()
+    sources = [cell.source for cell in CELLS if cell.cell_type == "code"]
+    for source in sources[: next(i for i, source in enumerate(sources) if source.startswith("residuals = []"))]:
+        exec(source, found)
+    yield found
+    torch.set_default_dtype(dtype), torch.set_num_threads(threads)
+
+
+def at_ends(f):
+    """The share of samples in the ends of the banana."""
+    z = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(3))
+    return float((f(z)[:, 0].abs() > 1.5).double().mean())
+
+
+def test_either_map_leaves_the_ends_almost_empty():
+    assert "share of samples at |x_1| > 1.5: below 1 % with either answer; the target has 13 %" in PRINTED
+    target = Banana().sample(100_000, torch.Generator().manual_seed(0))
+    assert float((target[:, 0].abs() > 1.5).double().mean()) == pytest.approx(0.13, abs=0.005)
+
+
+@pytest.mark.parametrize("stage", [1, 2])  # 30 and 100 steps
+def test_with_the_helper_the_samples_first_draw_together_towards_a_curve(stage):
+    panels = json.loads((paths.repository() / "figures" / "paper" / "00a-strip.json").read_text())["axes"]
+    width = []
+    for panel in (panels[stage], panels[5 + stage]):
+        points = panel["collections"][-1]["offsets"]
+        curve = np.polynomial.Polynomial.fit(points["x"], points["y"], 2)
+        width.append(np.std(points["y"] - curve(np.array(points["x"]))))
+    assert width[0] < 0.6 * width[1]
+
+
+def test_the_helper_of_table_2_loses_a_direction():
+    assert f"loses a direction in {len(test_13.lost('gpvi'))} of 10 runs" in PROSE
+
+
+@pytest.mark.slow
+def test_neither_steps_nor_width_fill_the_ends(code):
+    longer, _ = code["train"](code["by_solving"], 4_000, ())
+    small = code["Map"]
+    code["Map"] = lambda: small(128)
+    wider, _ = code["train"](code["by_solving"], 1_000, ())
+    assert max(at_ends(longer), at_ends(wider)) < 0.01
+
+
+@pytest.mark.slow
+def test_without_repulsion_the_samples_end_far_away(code):
+    f, _ = code["train"](lambda f, z, u: torch.zeros_like(u), 1_000, ())
+    kl, turned = code["divergence"](f)
+    assert kl == pytest.approx(6.8, abs=0.2) and turned == pytest.approx(0.38, abs=0.03)
+    assert "(6.8 nats and 0.38.)" in PROSE
+
+
+@pytest.mark.slow
+def test_a_lazy_helper_stays_close_to_answering_zero(code):
+    torch.manual_seed(0)
+    helper, residuals = code["Helper"](), []
+    helper.adam.param_groups[0]["lr"] = 1e-5
+    code["train"](code["by_helper"](helper, residuals), 1_000, ())
+    assert len(residuals) == 1_000 and min(residuals) > 0.885
+
+
+@pytest.mark.slow
+def test_on_its_density_the_network_fills_the_ends_better(code):
+    sampler = Generator(2, hidden=(32, 32), noise_scale=0.2, rng=torch.Generator(), dtype=torch.float64)
+    with torch.no_grad():
+        for ours, first in zip(sampler.parameters(), code["train"](None, 0, ())[0].parameters(), strict=True):
+            ours.copy_(first)
+    rng = torch.Generator().manual_seed(0)
+    fit(sampler, Banana(), NegativeELBO(32), steps=1_000, optimizer=Adam(3e-3), rng=rng, progress=False)
+    kl, _ = code["divergence"](lambda z: sampler(z[None])[0] if z.ndim == 1 else sampler(z))
+    assert kl == pytest.approx(0.07, abs=0.02) and at_ends(sampler) == pytest.approx(0.08, abs=0.015)
