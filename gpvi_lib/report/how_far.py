@@ -43,11 +43,7 @@ class Section:
     data: bool = True
 
 
-<<<<<<< HEAD
-ENERGY, GAMES, BOUNDS = "12-energy-potentials", "22-function-space-bandits", "23-livi-bounds"
-=======
-ENERGY, FUNCTIONS = "12-energy-potentials", "20-function-space"
->>>>>>> main
+ENERGY, GAMES = "12-energy-potentials", "22-function-space-bandits"
 
 
 def _functions(title: str, names: Sequence[str]) -> Section:
