@@ -111,9 +111,7 @@ SECTIONS = (
         GAMES,
         tuple((f"fpovi/table3/{name}", "relative_cumulative_regret_percent", name) for name in ("mushroom", "wheel")),
     ),
-    Section(
-        "f-POVI, Figure 3 and Table 9: adversarial images", GAMES, (("fpovi/table9/mnist", "clean_accuracy", ""),)
-    ),
+    Section("f-POVI, Figure 3 and Table 9: adversarial images", GAMES, (("fpovi/table9/mnist", "clean_accuracy", ""),)),
     Section("LIVI, Figure 1: the toy", "24-livi-regression", (("livi/figure1", "w1", ""),)),
     Section(
         "LIVI, Table 1: UCI sets",
