@@ -82,7 +82,7 @@ figures: env ## run every notebook (PROFILE=quick unless given) and print its sc
 
 test: lint ## all that CI checks: lint, tests with coverage, committed notebooks against their outputs
 	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -q tests notebooks --nbval --nbval-current-env -n $(WORKERS) --dist loadfile \
-	  --no-loadscope-reorder --durations=30 --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
+	  --no-loadscope-reorder --durations=30 -rs --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
 
 check: lint ## for every edit: lint, and the tests that run no experiment, notebook or command line
 	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -q tests -m "not slow" -n $(WORKERS) --dist loadfile </dev/null

@@ -15,6 +15,9 @@ import test_13
 import test_14
 import test_15
 import test_17
+import test_22
+import test_25
+import test_26
 from of_records import Runs
 
 from gpvi_lib.experiments import energy, get_experiment, open_category
@@ -106,6 +109,33 @@ def test_the_picture_of_readme():
     left = test_12.metric("gpvi_best", "twin_moons", "share_left")
     assert np.minimum(left, 1 - left).max() < 0.01
     assert "GPVI on its exact density and the planar flow are level on the sinusoid" in said("README")
+    moons = test_12.POTENTIALS.index("twin_moons")
+    assert abs(density[moons] - flow[moons]) <= 0.02 and "on the moons the two are within 0.02 nats" in said("README")
+
+
+def test_no_trained_sampler_comes_near_hmc_on_networks():
+    test_26.test_hmc_is_near_the_best_on_all_eight_posteriors_where_it_ran()
+    assert "On the three networks where HMC ran, no trained sampler comes within 1.8 times its error." in said("README")
+    assert len(test_26.NETWORKS) == 3 and "three small networks no trained sampler comes within 1.8" in said(
+        "your-own-model"
+    )
+
+
+def test_the_bandits_players_that_are_far_from_print():
+    mushroom, wheel = (f"fpovi/table3/{name}" for name in ("mushroom", "wheel"))
+    metric = "relative_cumulative_regret_percent"
+    bootstrap, process = (test_22.regret(*row) for row in ((test_22.MUSHROOM, "bootstrap"), (test_22.WHEEL, "gp")))
+    printed = [published(item, row, metric) for item, row in ((mushroom, "bootstrap"), (wheel, "gp"))]
+    said_of = f"{bootstrap[0]:.0f} % of uniform play's regret on mushrooms, where {printed[0]:.2f} %"
+    assert said_of in said(UNPRINTED) and len(bootstrap) == 1
+    said_of = f"has {process.min():.0f} to {process.max():.0f} % on the wheel (3 seeds), where {printed[1]:.1f} %"
+    assert said_of in said(UNPRINTED) and len(process) == 3
+
+
+def test_livis_bound_trains_under_bayes_rule_alone():
+    released, bayes = (test_25.number(m, "accuracy_percent") for m in ("livi_min_sv", "livi_min_sv_bayes_slow"))
+    assert f"at the printed rate ends at {released:.0f} % accuracy: it has not trained." in said(UNPRINTED)
+    assert f"Under Bayes' rule it reaches {bayes:.0f} %" in said(UNPRINTED)
 
 
 def test_an_ensemble_is_ahead_on_all_four_uci_sets_and_mean_field_behind():
