@@ -6,11 +6,13 @@ A sentence is built from the records and looked for in the notebook: a changed r
 import json
 
 import pytest
+import torch
 from of_records import Runs
 
 from gpvi_lib.experiments import fpovi_bandits as bandits
 from gpvi_lib.lab import records
 from gpvi_lib.paths import repository
+from gpvi_lib.report import scoreboard
 
 MUSHROOM, WHEEL, MNIST = (Runs(f"fpovi-{name}") for name in ("bandits-mushroom", "bandits-wheel", "mnist"))
 
@@ -56,11 +58,16 @@ def test_wheel_in_the_order_that_is_said():
 
 
 def test_where_f_svgd_would_end_at_the_pace_of_its_second_half():
-    ends = []
-    for runs in (WHEEL, MUSHROOM):
-        whole, late = (regret(runs, "f_svgd", f"{key}relative_regret_percent")[0] for key in ("", "late_"))
-        ends.append((whole * 10_000 + late * 40_000) / 50_000)
-    assert "{:.1f} % on the wheel and {:.1f} % on mushrooms; 7.54 and 4.39 are printed".format(*ends) in told()
+    ends = {}
+    for method in ("f_svgd", "mf_vi", "gp"):
+        for runs in (WHEEL, MUSHROOM):
+            whole, late = (regret(runs, method, f"{key}relative_regret_percent").mean() for key in ("", "late_"))
+            ends.setdefault(method, []).append((whole * 10_000 + late * 40_000) / 50_000)
+    text = "{:.1f} % on the wheel and {:.1f} % on mushrooms; 7.54 and 4.39 are printed".format(*ends["f_svgd"])
+    assert text in told()
+    (wheel, mushrooms), (process, on_mushrooms) = ends["mf_vi"], ends["gp"]
+    text = f"on the wheel mean field would end at {wheel:.1f} % and the process at {process:.1f} %, on mushrooms at"
+    assert f"{text} {mushrooms:.1f} and {on_mushrooms:.1f} %" in told()
 
 
 def test_what_f_svgd_misses_and_what_the_fifth_arm_costs_it():
@@ -72,6 +79,17 @@ def test_what_f_svgd_misses_and_what_the_fifth_arm_costs_it():
     assert f"misses {100 * low:.0f} to {100 * high:.0f} % of the rare rounds" in told()
     assert f"in {fifth / 100:.0f} % of all rounds" in told() and 0.89 < within / 10_000 < 0.91
     assert f"at least {100 * 0.2 * (within - fifth) / total:.0f} % of its regret" in told()
+
+
+def test_networks_but_the_bootstrap_eat_well():
+    assert max(regret(MUSHROOM, method)[0] for method in ("f_svgd", "svgd", "mf_vi")) < 10
+    assert "f-SVGD, SVGD and mean field end below 10 % of uniform play's regret" in told()
+
+
+def test_the_rivals_of_mnist():
+    printed = {p.method: p.mean for p in scoreboard.published() if p.item == "fpovi/table2/mnist"}
+    rivals = sorted((value for name, value in printed.items() if name != "f_svgd"), reverse=True)
+    assert f"beside {rivals[0]:.2f} and {rivals[1]:.2f} % for Bayes by backprop and {rivals[2]:.2f} % for KIVI" in told()
 
 
 def test_mnist_after_20_epochs():
@@ -99,8 +117,12 @@ def test_the_bootstrap_eats_almost_nothing():
 
 def test_the_process_explores_the_wheel():
     found = regret(WHEEL, "gp")
-    text = f"of one per arm has {found.min():.0f} to {found.max():.0f} % there"
+    text = f"on the wheel a Gaussian process of one per arm has {found.min():.0f} to {found.max():.0f} %"
     assert text in told() and len(found) == 3
+    assert "has {:.0f} % on the same rounds, {:.0f} and {:.0f} % on two other seeds".format(*found) in told()
+    contexts = bandits.make(WHEEL.record("gp").config, 0).contexts[:500]
+    length = torch.pdist(contexts).median()  # of squared distances it is the same pair's
+    assert f"the length is {float(length):.2f} on a disc" in told()
     assert f"printed at 61 %, has {found.min():.0f} to {found.max():.0f} % here (3 seeds)" in told()
     assert "{:.0f}, {:.0f} and {:.0f} % on seeds 0 to 2".format(*found) in told()
     worst = WHEEL.arrays("gp", int(found.argmax()))["arms"].tolist()
