@@ -89,7 +89,9 @@ def test_networks_but_the_bootstrap_eat_well():
 def test_the_rivals_of_mnist():
     printed = {p.method: p.mean for p in scoreboard.published() if p.item == "fpovi/table2/mnist"}
     rivals = sorted((value for name, value in printed.items() if name != "f_svgd"), reverse=True)
-    assert f"beside {rivals[0]:.2f} and {rivals[1]:.2f} % for Bayes by backprop and {rivals[2]:.2f} % for KIVI" in told()
+    assert (
+        f"beside {rivals[0]:.2f} and {rivals[1]:.2f} % for Bayes by backprop and {rivals[2]:.2f} % for KIVI" in told()
+    )
 
 
 def test_mnist_after_20_epochs():
