@@ -1,19 +1,28 @@
 """What notebook 25 says of its records: LIVI's Table 2 on MNIST, ten epochs, one seed, and the control of its model."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 from of_records import Runs
 
+from gpvi_lib.data import load
 from gpvi_lib.experiments import livi_mnist as mnist
 from gpvi_lib.lab import records
+from gpvi_lib.paths import repository
 from gpvi_lib.report import scoreboard
 
 MNIST = Runs("livi-mnist")
 SEEDS = (0,)
 CURVES = ("map", "last_layer_laplace", "deep_ensemble", "mf_vi", "mf_vi_fast", "livi_min_sv_bayes_slow")
 SETS = ("fashion-mnist", "kmnist", "transposed")
+
+
+def told():
+    """All the Markdown of the notebook, on one line."""
+    notebook = json.loads((repository() / "notebooks" / "25-livi-out-of-distribution.ipynb").read_text())
+    return " ".join(" ".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown").split())
 
 
 def number(method, key):
@@ -66,6 +75,40 @@ def test_the_released_model_unlearns():
     assert [round(number(m, "accuracy_percent"), 1) for m in (before, after)] == [98.7, 10.4]
     assert [round(bound(m)[1]) for m in (before, after)] == [-375, -99]
     assert MNIST.record(after).config["lr"] == 1e-2 and MNIST.record(before).config["lr"] == 1e-3
+
+
+def test_the_bound_gains_more_than_the_data_are_worth():
+    before, after = (bound(m)[1] for m in ("mf_vi_released", "mf_vi_released_fast"))
+    assert f"costs {256 * math.log(10):.0f} nats at most, and the bound gains {after - before:.0f},000." in told()
+
+
+def test_what_the_data_are_worth():
+    said = f"that is {256 * math.log(10):.0f} nats. Under Bayes' rule it is {60_000 * math.log(10):,.0f}"
+    assert f"{said}, in the first upload's model {256**2 * math.log(10):,.0f}." in told()
+    used = len(load("digits").train) // 64 * 64
+    said = f"Batches of 64 of the {used:,} images make its power 1/{used / 64:g}"
+    assert f"{said}, so that the data are worth {64 * math.log(10):.0f} nats at most." in told()
+
+
+AWAY = ("livi_min_sv_bayes", "livi_min_sv_wide", "livi_min_sv_released")
+
+
+def test_l_double_prime_ran_away_at_1e_3():
+    curves = [MNIST.arrays(m)["training_elbo"].numpy() / 1_000 for m in AWAY]
+    found = [(f"−{-curve[0]:.0f},000", f"−{-np.median(curve[-10:]):,.0f},000") for curve in curves]
+    (start, end), wide, released = found
+    said = f"starts at {start} nats under Bayes' rule, and the median of its last ten looks is {end}."
+    said += f" With the wide prior it goes from {wide[0]} to {wide[1]}"
+    assert f"{said}, in the released model from {released[0]} to {released[1]}." in told()
+    last = curves[-1][-10:]
+    assert (last < -1_000).sum() == 1 and f"One look at −{-last.min() / 1_000:.0f} million makes" in told()
+    assert {MNIST.record(m).config["lr"] for m in AWAY} == {1e-3} and {len(curve) for curve in curves} == {98}
+
+
+def test_no_other_row_ends_below_its_first_look():
+    rows = [m for m in recorded()["method"] if "training_elbo" in MNIST.arrays(m)]
+    below = [m for m in rows if np.median((e := MNIST.arrays(m)["training_elbo"].numpy())[-10:]) < e[0]]
+    assert len(rows) >= 20 and sorted(below) == sorted(AWAY)
 
 
 def test_l_double_prime_at_the_printed_rate():
@@ -142,6 +185,12 @@ def test_rotations():
 def test_mean_field_has_the_highest_entropy(name):
     means = {method: curve(method, f"entropy_{name}").mean() for method in CURVES}
     assert max(means, key=means.__getitem__) == "mf_vi_fast"
+
+
+def test_its_lowest_tenth_on_transposed_digits_does_not():
+    ours, ensemble = (np.quantile(curve(m, "entropy_transposed"), 0.1) for m in ("mf_vi_fast", "deep_ensemble"))
+    said = f"on transposed digits the lowest tenth of its entropies ends at {ours:.3f} nats"
+    assert f"{said}, the ensemble's at {ensemble:.3f}." in told()
 
 
 def test_transposed_digits_are_the_hardest_set():
