@@ -7,7 +7,7 @@ import pytest
 import torch
 import typer
 
-from benchmarks import attack, cases, convolutions, floor, inverses, peers, products, timing
+from benchmarks import attack, cases, convolutions, floor, inverses, peers, products, reports, timing
 from benchmarks.__main__ import Rounds, _groups, _grown_sizes, _shown, _small_sizes, activations, main, report
 from gpvi_lib import paths
 from gpvi_lib.activations import ACTIVATIONS
@@ -132,6 +132,23 @@ def test_each_activation_is_timed_against_relu():
     rows = activations(torch.device("cpu"), Rounds(threads=1, repeats=3), [cases.SIZES[1]])
     assert {row["activation"] for row in rows} == set(ACTIVATIONS)
     assert all((row["ratio"] == 1) is (row["activation"] == "relu") for row in rows)
+
+
+def test_what_a_report_adds(monkeypatch):
+    """Both steps are real, and the asked one alone is asked; the share is of a hundred reports."""
+    asked = {}
+
+    def interleaved(calls, **settings):
+        for name, call in calls.items():
+            call()
+            asked[name] = bool(call.__self__.info)
+        return {"silent": [2.0, 4.0, 2.0], "asked": [3.0, 6.0, 3.0]}
+
+    monkeypatch.setattr(reports, "interleaved", interleaved)
+    found = reports.extra("amortized_svgd", cases.SIZES[0], 3)
+    assert asked == {"silent": False, "asked": True}
+    assert found == {"ms": 2_000.0, "extra": pytest.approx(0.5), "steps": 2_500}
+    assert [reports.steps_until(share) for share in (-0.1, 0.0, 0.01, 0.38)] == [0, 0, 100, 1_900]
 
 
 def test_numbers_are_shown_in_three_digits():
