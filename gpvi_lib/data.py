@@ -543,18 +543,32 @@ class RegressionData:
     def standardised(self) -> tuple[RegressionData, float, float]:
         """The same with mean 0 and standard deviation 1 over the training data, and the targets' mean and sd.
 
-        An input that is constant over the training data is only shifted.
+        An input that is constant over the training data is only shifted. New rows: :meth:`standardised_inputs`.
         """
-        mean, sd = self.inputs.mean(0), self.inputs.std(0, correction=0)
-        sd = torch.where(sd > 0, sd, torch.ones_like(sd))
         shift, factor = float(self.targets.mean()), float(self.targets.std(correction=0))
-        scaled = RegressionData(
-            (self.inputs - mean) / sd,
-            (self.targets - shift) / factor,
-            (self.test_inputs - mean) / sd,
-            (self.test_targets - shift) / factor,
-        )
-        return scaled, shift, factor
+        inputs, test_inputs = (self.standardised_inputs(x) for x in (self.inputs, self.test_inputs))
+        targets, test_targets = ((y - shift) / factor for y in (self.targets, self.test_targets))
+        return RegressionData(inputs, targets, test_inputs, test_targets), shift, factor
+
+    def standardised_inputs(self, rows) -> Float[Tensor, "m p"]:
+        """New rows, in the unit of these data, as :meth:`standardised` scales them: by the training data's mean and sd.
+
+        Args:
+            rows: arrays, tensors or a data frame, ``(m, p)``, the columns in the order of the inputs.
+
+        Raises:
+            ValueError: if something is no number, or missing, or there are not p columns.
+
+        Example:
+            >>> data = RegressionData.random_split([[1, 2], [3, 4], [5, 6], [7, 8]], [0.5, 1.5, 2.5, 3.5], 0.25)
+            >>> data.standardised_inputs(data.inputs.mean(0, keepdim=True))
+            tensor([[0., 0.]], dtype=torch.float64)
+        """
+        new, p = _numbers("rows", rows), self.inputs.shape[1]
+        if new.ndim != 2 or new.shape[1] != p:
+            raise ValueError(f"rows must be (m, {p}), as the {p} inputs, got {tuple(new.shape)}")
+        mean, sd = self.inputs.mean(0), self.inputs.std(0, correction=0)
+        return (new.to(mean) - mean) / torch.where(sd > 0, sd, torch.ones_like(sd))
 
     def validation(self, seed: int = 0) -> RegressionData:
         """The training data alone, split again at random: for choices that must not see a test target."""
@@ -576,9 +590,19 @@ def _numbers(name: str, values) -> Float[Tensor, "..."]:
         found = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be numbers; encode or drop what is not: {error}") from None
-    if not bool(found.isfinite().all()):
-        raise ValueError(f"{name} have missing or infinite values: fill or drop those rows first")
+    if not bool((good := found.isfinite()).all()):
+        first = (~good).nonzero()[0].tolist()
+        where = f"row {first[0]}" + (f", column {_column(values, first[1])}" if len(first) > 1 else "")
+        raise ValueError(
+            f"{name} have {int((~good).sum())} missing or infinite values, the first in {where}: "
+            "fill or drop those rows first"
+        )
     return found.double()
+
+
+def _column(values, place: int) -> str:
+    """A data frame's own name for a column, or its number."""
+    return repr(values.columns[place]) if hasattr(values, "columns") else str(place)
 
 
 def _random_split(inputs: Tensor, targets: Tensor, test_fraction: float, seed: int) -> RegressionData:

@@ -20,7 +20,7 @@ LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
 
 
 class AcceptanceWarning(UserWarning):
-    """:func:`hmc` accepted so few or so many proposals that its step size cannot suit the density."""
+    """:func:`hmc` accepted so few or so many proposals, in all or in some chains, that they cannot be believed."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class HMCResult:
         >>> result = hmc(lambda x: -0.5 * x.square().sum(-1), torch.zeros(4, 2), **settings, rng=rng, progress=False)
         >>> result.samples.shape, result.acceptance.shape
         (torch.Size([50, 4, 2]), torch.Size([4]))
+        >>> result.pooled.shape
+        torch.Size([200, 2])
     """
 
     samples: Float[Tensor, "draws chains d"]
@@ -47,6 +49,11 @@ class HMCResult:
     energy_error: Float[Tensor, " chains"]
     step_size: float
     seconds: float
+
+    @property
+    def pooled(self) -> Float[Tensor, "n d"]:
+        """The draws of all chains in one, ``(draws * chains, d)``: what :meth:`Posterior.predictive` takes."""
+        return self.samples.flatten(0, 1)
 
 
 def value_and_score(log_prob: LogProb, x: Tensor) -> tuple[Float[Tensor, " c"], Float[Tensor, "c d"]]:
@@ -150,6 +157,9 @@ class _Chains:
     """Everything that changes while the chains run, so that a checkpoint can hold it whole."""
 
     def __init__(self, log_prob: LogProb, initial: Tensor, rng: torch.Generator) -> None:
+        if not callable(log_prob):
+            kind = type(log_prob).__name__
+            raise ValueError(f"log_prob must be a function of points (c, d), got {kind}: pass its method .log_prob")
         self.log_prob, self.rng = log_prob, rng
         self.x = initial.detach().clone()
         self.value, self.gradient = value_and_score(log_prob, self.x)
@@ -261,12 +271,13 @@ def hmc(
         progress: whether to show a bar with the time left.
 
     Warns:
-        AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted.
+        AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted, or less
+            than 0.1 in some of the chains.
 
     Raises:
         ValueError: if a setting is not positive, if the counts leave no draw or ``adapt`` no burn-in, if ``log_prob``
-            does not return one number per chain, if a chain starts where the density is not finite, or if rng and seed
-            are both given or both missing.
+            is no function or does not return one number per chain, if a chain starts where the density is not finite,
+            or if rng and seed are both given or both missing.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, density, start or setting.
 
     Example:
@@ -337,8 +348,17 @@ def _check(step_size: float, num_leapfrog: int | tuple[int, int], num_steps: int
 
 def _judge(result: HMCResult, label: str, adapt: bool) -> None:
     """Warn of an acceptance rate that says that the step is far too large or far too small."""
-    rate, few = float(result.acceptance.mean()), float(result.acceptance.mean()) < 0.1
+    rate, stuck = float(result.acceptance.mean()), int((result.acceptance < 0.1).sum())
+    few = rate < 0.1
     if 0.1 <= rate <= 0.99:
+        if stuck:
+            warnings.warn(
+                f"{label}: {stuck} of {len(result.acceptance)} chains took fewer than 0.1 of their proposals after the "
+                "burn-in, and stay where they are. Leave their draws out, and start the chains where the density is "
+                "not tiny, such as at draws of the prior.",
+                AcceptanceWarning,
+                stacklevel=3,
+            )
         return
     problem = f"only {rate:.3f} (below 0.1)" if few else f"{rate:.3f} (above 0.99)"
     meaning = (

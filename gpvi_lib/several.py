@@ -9,6 +9,17 @@ import torch
 from torch import Tensor
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Refuse what is no tensor.
+
+    Raises:
+        ValueError: saying how to make one.
+    """
+    if not isinstance(value, Tensor):
+        remedy = "torch.as_tensor makes one of an array, and of a data frame's .to_numpy()"
+        raise ValueError(f"{name} must be one tensor, got {type(value).__name__}: {remedy}")
+
+
 class Several:
     """Tensors with the same number of rows, as one: what a module with several inputs is called with.
 
@@ -32,10 +43,7 @@ class Several:
         if not named:
             raise ValueError("there are no inputs: the tuple or dictionary is empty")
         for name, tensor in named.items():
-            if not isinstance(tensor, Tensor):
-                raise ValueError(
-                    f"inputs[{name!r}] must be one tensor, got {type(tensor).__name__}: torch.as_tensor makes one"
-                )
+            check_tensor(f"inputs[{name!r}]", tensor)
         rows = {name: len(tensor) for name, tensor in named.items()}
         if len(set(rows.values())) > 1:
             raise ValueError(f"the inputs differ in their number of rows: {rows}")

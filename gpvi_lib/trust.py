@@ -103,7 +103,10 @@ def _checked(x: Tensor) -> Tensor:
             "list(x) where the chains are the first axis and list(x.unbind(1)) where they are the second"
         )
     if len(x) < LEAST:
-        raise GPVIError(f"nothing can be said of {len(x)} draws: give at least {LEAST}")
+        raise GPVIError(
+            f"nothing can be said of {len(x)} draws: give at least {LEAST}. A few networks, such as an ensemble's, are "
+            "no sample; judge their predictions on data put aside"
+        )
     return x.detach()
 
 

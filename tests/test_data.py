@@ -390,7 +390,11 @@ def test_a_table_of_your_own_is_split_at_random():
     ("x", "y", "message"),
     [
         ([["a", 1.0]], [1.0], "inputs must be numbers"),
-        (np.ones((4, 2)), [1.0, 2.0, None, 3.0], "targets have missing or infinite values"),
+        (
+            np.ones((4, 2)),
+            [1.0, 2.0, None, 3.0],
+            "targets have 1 missing or infinite values, the first in row 2: fill or drop",
+        ),
         (np.ones((4, 2)), np.ones(3), r"\(4, 2\) and \(3,\)"),
         (np.ones((1, 2)), np.ones(1), "must leave both parts some of the 1 rows"),
         (np.ones(4), np.ones(4), r"inputs must have shape \(N, p\)"),
@@ -399,6 +403,28 @@ def test_a_table_of_your_own_is_split_at_random():
 def test_a_table_that_does_not_fit_says_why(x, y, message):
     with pytest.raises(ValueError, match=message):
         data.RegressionData.random_split(x, y)
+
+
+def test_a_gap_in_a_data_frame_is_named():
+    frame = pandas.DataFrame({"heat": [1.0, 2.0, 3.0], "wind": [1.0, np.nan, np.inf]})
+    with pytest.raises(ValueError, match="inputs have 2 missing or infinite values, the first in row 1, column 'wind'"):
+        data.RegressionData.random_split(frame, [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="the first in row 1, column 1:"):
+        data.RegressionData.random_split(frame.to_numpy(), [1.0, 2.0, 3.0])
+
+
+def test_new_rows_are_scaled_as_the_training_data():
+    """Rows of the test data, given as a frame in the unit of the publisher, come out as `standardised` has them."""
+    x = np.random.default_rng(0).normal(3, 20, (40, 2))
+    own = data.RegressionData.random_split(x, x.sum(1))
+    scaled, _, _ = own.standardised()
+    new = pandas.DataFrame(own.test_inputs.numpy(), columns=["a", "b"])
+    assert torch.equal(own.standardised_inputs(new), scaled.test_inputs)
+    assert abs(float(scaled.test_inputs.mean())) > 1e-3  # by the training data's mean, not their own
+    with pytest.raises(ValueError, match=r"rows must be \(m, 2\), as the 2 inputs, got \(4, 1\)"):
+        own.standardised_inputs(new[["a"]])
+    with pytest.raises(ValueError, match="rows have 1 missing"):
+        own.standardised_inputs([[1.0, None]])
 
 
 def test_arrays_in_place_of_tensors_name_the_remedy():

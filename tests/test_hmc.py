@@ -449,3 +449,29 @@ def test_a_step_that_suits_passes_without_a_word(normal):
         settings = {"num_steps": 200, "burn_in": 100}
         assert 0.1 < run(quartic, 0.5 * normal(5, 3), **settings, step_size=0.6).acceptance.mean() < 0.99
         assert 0.1 < run(quartic, 0.5 * normal(5, 3), **settings, step_size=9.0, adapt=True).acceptance.mean() < 0.99
+
+
+def _steep_far_out(x):
+    """A standard normal within 5 of the origin, and so steep beyond that no step of size 0.5 is accepted there."""
+    return -0.5 * x.square().sum(-1) - 1e6 * (x[:, 0] - 5).clamp(min=0).square()
+
+
+@pytest.mark.filterwarnings("error::gpvi_lib.hamiltonian.AcceptanceWarning")
+def test_chains_that_are_stuck_are_counted(normal):
+    start = torch.cat([torch.zeros(3, 2), torch.full((1, 2), 40.0)]).double()
+    with pytest.warns(AcceptanceWarning, match=r"^hmc: 1 of 4 chains took fewer than 0.1 .* at draws of the prior"):
+        result = run(_steep_far_out, start, step_size=0.5)
+    assert result.acceptance[-1] == 0 and result.acceptance[:3].min() > 0.5
+    run(_steep_far_out, start[:3], step_size=0.5)
+
+
+def test_the_draws_of_all_chains_in_one(normal):
+    result = run(Gaussian(MEAN, COVARIANCE).log_prob, normal(3, 2))
+    assert torch.equal(result.pooled, torch.cat(list(result.samples)))
+
+
+def test_a_target_in_place_of_its_density_names_the_remedy(normal):
+    with pytest.raises(
+        ValueError, match=r"log_prob must be a function of points \(c, d\), got Gaussian: pass its method"
+    ):
+        run(Gaussian(MEAN, COVARIANCE), normal(3, 2))

@@ -3,6 +3,7 @@
 import math
 from importlib import import_module
 
+import pandas
 import pytest
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from gpvi_lib import (
     CategoricalLikelihood,
     ClassificationPosterior,
     FlatModule,
+    FlatPrior,
     Generator,
     LearnedNoise,
     MeanField,
@@ -33,6 +35,7 @@ from gpvi_lib import (
     mlp,
     score,
 )
+from gpvi_lib.targets.posterior import ScaleWarning
 
 NUM_DATA = 12
 
@@ -160,7 +163,9 @@ def test_a_datum_that_is_no_number_is_named(bad, normal):
 
 def test_data_of_another_kind_are_refused(normal):
     x, y = normal(5, 2), normal(5)
-    with pytest.raises(ValueError, match="inputs must be one tensor, got ndarray: torch.as_tensor makes one"):
+    with pytest.raises(
+        ValueError, match="inputs must be one tensor, got ndarray: torch.as_tensor makes one of an array"
+    ):
         Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x.numpy(), y)
     with pytest.raises(ValueError, match="inputs must be one tensor, got list"):
         Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), [x, x], y)
@@ -502,3 +507,56 @@ def test_many_inputs_are_predicted_in_parts(normal, monkeypatch):
     assert_close(parts.mean, whole.mean)
     monkeypatch.setattr(import_module("gpvi_lib.targets.posterior"), "EVALUATED", 1)  # less than one input of all
     assert_close(target.predictive(w, inputs[:2]).stddev, whole.stddev[:2])
+
+
+def test_a_data_frame_names_the_remedy(normal):
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
+    with pytest.raises(ValueError, match=r"got DataFrame: torch.as_tensor makes .* a data frame's .to_numpy\(\)"):
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), frame, normal(2))
+
+
+def test_starts_are_drawn_from_the_prior(normal):
+    target = Posterior(mlp([2, 50, 1]), NormalLikelihood(1.0), normal(5, 2), normal(5))
+    w = target.sample_prior(500, seed=3)
+    assert w.shape == (500, target.dim) and w.dtype == torch.float64
+    ratio = w.std(0) / target.prior.scale
+    assert (ratio - 1).abs().max() < 6 / math.sqrt(2 * 500)  # 201 weights
+    assert torch.equal(w, target.sample_prior(500, torch.Generator().manual_seed(3)))
+    with pytest.raises(ValueError, match="rng must be a torch.Generator"):
+        target.sample_prior(5)
+    flat = Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), normal(5, 2), normal(5), FlatPrior())
+    with pytest.raises(ValueError, match="FlatPrior cannot be drawn from"):
+        flat.sample_prior(5, seed=0)
+
+
+def test_new_inputs_of_which_nothing_can_be_said(normal):
+    target = Posterior(mlp([2, 5, 1]), NormalLikelihood(1.0), normal(5, 2), normal(5))
+    w, new = target.sample_prior(4, seed=0), normal(3, 2)
+    with pytest.raises(
+        ValueError, match=r"cannot take inputs of \(4,\) torch.float64 on cpu; those of the data are \(2,\)"
+    ):
+        target.predictive(w, normal(3, 4))
+    with pytest.raises(
+        ValueError, match=r"w must be \(n, 21\), a row a network, got \(4, 1, 21\): of chains take .pooled"
+    ):
+        target.predictive(w[:, None], new)
+    new[1, 0] = math.nan
+    with pytest.raises(ValueError, match=r"inputs\[1, 0\] is nan: leave such data out"):
+        target.predictive(w, new)
+
+
+@pytest.mark.parametrize(("factor", "shift"), [((100.0, 1.0), 0.0), ((1.0, 1.0), 40.0), ((100.0, 1.0), 40.0)])
+def test_data_far_from_order_one_are_noticed(factor, shift, normal):
+    x, y = normal(50, 2) * torch.tensor(factor), normal(50) + shift
+    with pytest.warns(ScaleWarning, match="standardise them") as caught:
+        Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), x, y)
+    message = str(caught[0].message)
+    assert ("inputs of size" in message, "targets of size 40" in message) == (factor[0] > 1, shift > 0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_data_of_order_one_and_chosen_priors_are_not_warned_of(normal):
+    x, y = normal(50, 2), normal(50)
+    Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), 5 * x, y)
+    Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), 500 * x, y, NormalPrior(0.01))
+    Posterior(nn.Linear(2, 3), CategoricalLikelihood(), x, torch.arange(50) % 3)

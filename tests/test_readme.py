@@ -65,6 +65,23 @@ def test_the_snippet_for_hmc_runs(monkeypatch, tmp_path):
     assert names["draws"].shape == (20, 16, 20) and names["draws"].isfinite().all()
 
 
+def test_the_snippets_for_chains_of_a_network_and_an_ensemble_run(monkeypatch, tmp_path):
+    shorter = ("num_steps=1_500, burn_in=500", "num_steps=30, burn_in=10")
+    heading = r"The posterior of a small network takes"
+    names = run_snippet(OWN_MODEL.replace(heading, f"## A\n{heading}"), "A", monkeypatch, tmp_path, shorter)
+    assert names["chains"].samples.shape == (20, 4, 122) and names["predictive"].mean.isfinite().all()
+    names = run_snippet(OWN_MODEL, "An ensemble, to predict with", monkeypatch, tmp_path, ("1_000", "30"), after=names)
+    assert names["ensemble"].x.shape == (10, 122) and names["predictive"].mean.shape == (len(names["x_test"]),)
+
+
+def test_the_snippet_for_a_table_of_your_own_runs(monkeypatch, tmp_path):
+    heading = "Standardise inputs and targets, as here"
+    names = run_snippet(OWN_MODEL.replace(heading, f"## A\n{heading}"), "A", monkeypatch, tmp_path)
+    mean, sd = names["own"].inputs.mean(0), names["own"].inputs.std(0, correction=0)
+    expected = (torch.tensor(names["new"].to_numpy()) - mean) / sd
+    torch.testing.assert_close(names["x_new"], expected.float())
+
+
 def test_the_snippet_for_a_model_runs_and_its_file_brings_the_sampler_back(monkeypatch, tmp_path):
     names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
     predictive, low, high = names["predictive"], names["low"], names["high"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,14 +14,18 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution
 from torch.utils.data import Dataset, default_collate
 
+from gpvi_lib.checks import check_count, chosen_rng
 from gpvi_lib.networks import FlatModule
-from gpvi_lib.several import Several, as_inputs
+from gpvi_lib.several import Several, as_inputs, check_tensor
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
 
 EVALUATED = 10_000
 """How many networks times inputs :meth:`Posterior.predictive` evaluates at once."""
+
+LARGE = 10.0
+"""Root mean square of an input or of the targets above which the default prior does not suit them."""
 
 PROBED = 3
 """How many inputs are evaluated alone and together, to see that a prediction does not depend on the others."""
@@ -31,15 +36,25 @@ TIED = (
 )
 
 
-def _check_data(inputs: object, targets: object) -> None:
-    parts = inputs.items() if isinstance(inputs, Several) else [(None, inputs)]
-    named = [("inputs" if of is None else f"inputs[{of!r}]", part) for of, part in parts]
-    for name, data in (*named, ("targets", targets)):
-        if not isinstance(data, Tensor):
-            raise ValueError(f"{name} must be one tensor, got {type(data).__name__}: torch.as_tensor makes one")
-        if data.is_floating_point() and not bool((good := torch.isfinite(data)).all()):
+class ScaleWarning(UserWarning):
+    """Data of a :class:`Posterior` are far from order one, for which its default prior is made."""
+
+
+def _check_numbers(name: str, values: object) -> None:
+    """Refuse what is no tensor, or no several ones, or has a number that is not finite."""
+    parts = values.items() if isinstance(values, Several) else [(None, values)]
+    for of, part in parts:
+        called = name if of is None else f"{name}[{of!r}]"
+        check_tensor(called, part)
+        assert isinstance(part, Tensor), "just seen"
+        if part.is_floating_point() and not bool((good := torch.isfinite(part)).all()):
             where = (~good).nonzero()[0].tolist()
-            raise ValueError(f"{name}{where} is {data[tuple(where)].item()}: leave such data out, or fill them in")
+            raise ValueError(f"{called}{where} is {part[tuple(where)].item()}: leave such data out, or fill them in")
+
+
+def _check_data(inputs: object, targets: object) -> None:
+    _check_numbers("inputs", inputs)
+    _check_numbers("targets", targets)
     assert isinstance(inputs, (Tensor, Several)) and isinstance(targets, Tensor), "just seen"
     if len(inputs) != len(targets):
         raise ValueError(f"{len(inputs)} inputs but {len(targets)} targets")
@@ -47,6 +62,25 @@ def _check_data(inputs: object, targets: object) -> None:
         raise ValueError("there are no data: inputs and targets have 0 rows")
     if inputs.device != targets.device:
         raise ValueError(f"the inputs are on {inputs.device} and the targets on {targets.device}: move one of them")
+
+
+def _warn_of_scale(inputs: Tensor | Several, targets: Tensor) -> None:
+    """Say so where data are far from order one, for which the default prior is made."""
+    parts = dict(inputs.items()) if isinstance(inputs, Several) else {None: inputs}
+    named = {"inputs" if of is None else f"inputs[{of!r}]": part for of, part in parts.items()} | {"targets": targets}
+    far = {
+        name: size
+        for name, part in named.items()
+        if part.is_floating_point() and (size := float(part.square().mean(0).max().sqrt())) > LARGE
+    }
+    if far:
+        sizes = " and ".join(f"{name} of size {size:.3g}" for name, size in far.items())
+        warnings.warn(
+            f"the default prior is for numbers of order one, and there are {sizes} (root mean square): standardise "
+            "them, as RegressionData.standardised does, or give a prior",
+            ScaleWarning,
+            stacklevel=3,
+        )
 
 
 class Posterior:
@@ -65,6 +99,9 @@ class Posterior:
         held_out: inputs and targets put aside, of which the posterior knows nothing: :func:`fit` then reports their
             log-likelihood among its diagnostics. Choose by them, and keep others for the last word.
 
+    Warns:
+        ScaleWarning: with the default prior, if the root mean square of an input or of the targets is above 10.
+
     Raises:
         ValueError: if the power is not positive, there are no data or not as many inputs as targets, a number of theirs
             is not finite, the prior is for another number of weights, the module cannot be evaluated on the inputs, its
@@ -74,7 +111,7 @@ class Posterior:
     Example:
         >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
         >>> posterior = Posterior(mlp([1, 10, 1]), NormalLikelihood(0.1), x, x[:, 0].sin())
-        >>> w = posterior.prior.sample(4, torch.zeros(1, posterior.dim), rng)  # four networks
+        >>> w = posterior.sample_prior(4, rng)  # four networks
         >>> posterior.log_prob(w).shape, posterior.log_prob(w, torch.arange(5)).shape
         (torch.Size([4]), torch.Size([4]))
         >>> posterior.predictive(w, x).mean.shape
@@ -104,6 +141,8 @@ class Posterior:
         self.prior = NormalPrior(self.network.fan_in_scale(dtype).to(inputs.device)) if prior is None else prior
         self.dim, self.num_data = self.network.dim, len(inputs)
         check_prior(self.prior, self.dim, self.inputs)
+        if prior is None:
+            _warn_of_scale(self.inputs, targets)
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
         self._check_rows(dtype)
         if held_out is not None:
@@ -201,6 +240,28 @@ class Posterior:
         return (value if self.power == 1 else self.power * value) + self.prior.log_prob(w)
 
     @torch.no_grad()
+    def sample_prior(
+        self, num_samples: int, rng: torch.Generator | None = None, *, seed: int | None = None
+    ) -> Float[Tensor, "n d"]:
+        """Weights of ``num_samples`` networks drawn from the prior, with the data's type and device: where to start.
+
+        Args:
+            num_samples: n.
+            rng: the only source of randomness; advanced in place.
+            seed: in place of ``rng``.
+
+        Raises:
+            ValueError: if n is not positive, the prior has no ``sample(n, like, rng)``, or rng and seed are both given
+                or both missing.
+        """
+        check_count("num_samples", num_samples)
+        if not hasattr(self.prior, "sample"):
+            raise ValueError(f"{type(self.prior).__name__} cannot be drawn from: NormalPrior has sample(n, like, rng)")
+        dtype = self.inputs.dtype if self.inputs.is_floating_point() else torch.get_default_dtype()
+        like = torch.zeros(1, self.dim, dtype=dtype, device=self.inputs.device)
+        return self.prior.sample(num_samples, like, chosen_rng(rng, seed, like.device))
+
+    @torch.no_grad()
     def predictive(self, w: Float[Tensor, "n d"], inputs: Any) -> Distribution:
         """``(1/n) Σ_i p(y | x_b, w_i)``, a ``torch.distributions`` object with one batch axis ``(b,)``.
 
@@ -208,8 +269,8 @@ class Posterior:
         inputs are evaluated in parts, so that memory holds the outputs of all and the hidden layers of a part.
 
         Raises:
-            ValueError: if there are no networks, or the likelihood is a plain function, without
-                ``predictive(outputs)``.
+            ValueError: if there are no networks, or weights of another shape, the inputs are not such as the data's or
+                not finite, or the likelihood is a plain function, without ``predictive(outputs)``.
         """
         if not hasattr(self.likelihood, "predictive"):
             raise ValueError(
@@ -217,8 +278,19 @@ class Posterior:
             )
         if not len(w):
             raise ValueError("w holds 0 networks, and their mean is not defined: draw at least one")
-        parts = as_inputs(inputs).split(max(1, EVALUATED // len(w)))
-        return self.likelihood.predictive(torch.cat([self.network(w, part) for part in parts], dim=1))
+        if w.ndim != 2:
+            raise ValueError(
+                f"w must be (n, {self.dim}), a row a network, got {tuple(w.shape)}: of chains take .pooled"
+            )
+        inputs = as_inputs(inputs)
+        _check_numbers("inputs", inputs)
+        parts = inputs.split(max(1, EVALUATED // len(w)))
+        try:
+            return self.likelihood.predictive(torch.cat([self.network(w, part) for part in parts], dim=1))
+        except RuntimeError as error:
+            shapes = f"{tuple(inputs.shape[1:])} {inputs.dtype} on {inputs.device}"
+            seen = f"{tuple(self.inputs.shape[1:])} {self.inputs.dtype} on {self.inputs.device}"
+            raise ValueError(f"the networks cannot take inputs of {shapes}; those of the data are {seen}") from error
 
 
 class StreamedPosterior(Posterior):
