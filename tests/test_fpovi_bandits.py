@@ -121,7 +121,28 @@ def test_all_methods_meet_the_same_rounds():
     assert torch.equal(bandit.rewards, other.rewards) and torch.equal(bandit.contexts, other.contexts)
 
 
-@pytest.mark.parametrize("method", ["f_svgd", "bootstrap", "gp"])
+def test_the_controls_differ_from_their_rows_in_one_thing():
+    for method in ("f_svgd", "svgd"):
+        row, control = (WHEEL.config(name, "paper") for name in (method, f"{method}_wide_start"))
+        assert control == row | {"start": 10**0.5}
+        players = [
+            bandits.Player(config | {"hidden": [50]}, bandits.make(config, 0), context(), rng())
+            for config in (row, control)
+        ]
+        assert_close(players[1].sampler.x, 10**0.5 * players[0].sampler.x)
+    for game, variance in ((WHEEL, 350.0), (MUSHROOM, 5_600.0)):
+        assert game.config("gp_as_networks", "paper") == game.config("gp", "paper") | {"prior_variance": variance}
+
+
+def test_the_process_with_the_networks_variance_has_it():
+    """The prior of the networks' functions at contexts of the wheel: sd 17 to 24, as is said."""
+    network = bandits.FlatMLP([2, 100, 100, 5])
+    weights = bandits.weight_prior(network, 10.0).sample(400, torch.zeros(1, network.dim), rng())
+    variance = network(weights, bandits.wheel(500, rng()).contexts).var(0).mean()
+    assert float(variance) == pytest.approx(bandits.NETWORKS_VARIANCE["wheel"], rel=0.35)
+
+
+@pytest.mark.parametrize("method", ["f_svgd", "bootstrap", "gp", "gp_as_networks", "svgd_wide_start"])
 def test_an_interrupted_game_ends_as_one_that_was_not(method, tmp_path):
     config = WHEEL.config(method, "smoke") | {"rounds": 130}
     whole = bandits.run(config, method, context())

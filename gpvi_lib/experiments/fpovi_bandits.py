@@ -62,6 +62,11 @@ SPECS: dict[str, dict] = {
     },
     "gp": {"most": 1_000},
 }  # fmt: skip
+SPECS |= {f"{method}_wide_start": SPECS[method] | {"start": 10**0.5} for method in ("f_svgd", "svgd")}
+SPECS["gp_as_networks"] = SPECS["gp"]
+"""Controls: networks that start √10 wider a layer, as in the code, and a process with the networks' prior variance."""
+NETWORKS_VARIANCE = {"wheel": 350.0, "mushroom": 5_600.0}
+"""Of an arm's value under the networks' prior, about: sd 17 to 24 on the wheel and 75 on mushrooms."""
 SIZES: dict[str, dict] = {
     "smoke": {"rounds": 60, "shorter": 400, "seeds": 1},
     "quick": {"rounds": 1_000, "shorter": 10, "seeds": 1},
@@ -76,12 +81,18 @@ def config(bandit: str, method: str, profile: str) -> dict:
     stand_in = bandit == "mushroom" and profile != "paper"
     shared = {"bandit": "digits" if stand_in else bandit, "rounds": size["rounds"], "noise": NOISE}
     shared |= {"prior_variance": PRIOR_VARIANCE, "every": EVERY}
-    if method == "gp":
-        return shared | SPECS[method]
+    if is_process(method):
+        wide = {"prior_variance": NETWORKS_VARIANCE[bandit]} if method == "gp_as_networks" else {}
+        return shared | SPECS[method] | wide
     first, later = (max(2, steps // size["shorter"]) for steps in (FIRST_STEPS, LATER_STEPS))
     schedule = {"first_trainings": FIRST_TRAININGS, "first_steps": first, "later_steps": later}
     training = {"hidden": list(HIDDEN), "lr": 1e-3, "final_lr": None, "batch_size": BATCH, "optimizer": "adam"}
     return shared | schedule | training | SPECS[method]
+
+
+def is_process(method: str) -> bool:
+    """Whether a method is a Gaussian process and no network."""
+    return method in ("gp", "gp_as_networks")
 
 
 def seeds(profile: str) -> tuple[int, ...]:
@@ -195,7 +206,7 @@ class Player:
         self.masks: Tensor | None = None
 
     def _fresh(self) -> Sampler:
-        start = layer_scales(self.network, "start", torch.float32)
+        start = self.config.get("start", 1.0) * layer_scales(self.network, "start", torch.float32)
         if self.config["sampler"]["kind"] == "particles":
             return build_sampler(self.config["sampler"], self.network.dim, start, self.rng)
         mean = start * standard_normal((self.network.dim,), self.rng, start)
@@ -328,7 +339,7 @@ def play(
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """Play all rounds on the CPU; regret in per cent of uniform play's."""
     bandit = make(config, context.seed)
-    player = PLAYERS[method == "gp"](config, bandit, context, torch.Generator().manual_seed(context.seed))
+    player = PLAYERS[is_process(method)](config, bandit, context, torch.Generator().manual_seed(context.seed))
     arms, seconds = play(config, bandit, player, context)
     regret, uniform = bandit.regret(arms).cumsum(0), bandit.uniform_regret().cumsum(0)
     half = len(regret) // 2
@@ -348,8 +359,10 @@ def deviations(bandit: str, method: str, profile: str) -> str:
     parts = [f"{size['rounds']:,} of {PRINTED_ROUNDS:,} rounds", "regret in per cent of uniform play's"]
     if profile != "paper":
         parts.insert(0, f"{profile} size" + (", digits for mushrooms" if bandit == "mushroom" else ""))
-    if method == "gp":
+    if is_process(method):
         parts.append(f"one process an arm, its last {SPECS['gp']['most']:,} rewards")
+    elif not method.endswith("_wide_start"):
+        parts.append("networks start √10 a layer nearer to 0 than in the paper's code")
     return "; ".join(parts)
 
 

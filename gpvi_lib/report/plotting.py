@@ -113,10 +113,12 @@ VARIANTS = {
     "closed_form": "closed-form prior",
     "closed_form_4": "closed-form prior at 4 points",
     "closed_form_20": "closed-form prior at 20 points",
+    "wide_start": "start √10 wider",
+    "as_networks": "the networks' prior variance",
 }
 """Endings of rows that are another setting of a method, and have its colour."""
 
-for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density", "mf_vi", "f_svgd"):
+for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density", "mf_vi", "f_svgd", "svgd", "gp"):
     for _end, _said in VARIANTS.items():
         METHOD_LABELS[f"{_method}_{_end}"] = f"{METHOD_LABELS[_method]} ({_said})"
         METHOD_COLOURS[f"{_method}_{_end}"] = METHOD_COLOURS[_method]
