@@ -1,6 +1,7 @@
 """What notebooks 18 and 19 say in prose of the records, held to the records."""
 
 import itertools
+import json
 
 import numpy as np
 import of_records
@@ -12,6 +13,7 @@ from gpvi_lib.experiments import get_experiment, wild_logistic, wild_mixture
 from gpvi_lib.experiments import wild_mixture as wild
 from gpvi_lib.kernels import median_bandwidth
 from gpvi_lib.lab import records
+from gpvi_lib.paths import repository
 
 
 def values(experiment, method, key):
@@ -255,6 +257,62 @@ def test_19_fifty_and_a_hundred_learned_layers():
     assert between(np.array(spreads), 0.55, 0.66, 2, 6)
 
 
+DEEP = {
+    "svgd": "SVGD (15)",
+    "svgd_without_noise": "the same, layers without noise",
+    "svgd_truncated": "the same, scores held fixed",
+    "svgd_scalar": "the same, one η a layer",
+    "ksd_u": "KSD (17), all rows",
+    "ksd_u_two_batches": "KSD (17), two minibatches",
+}
+"""Learned rows that ran at every depth."""
+
+
+def told_19():
+    notebook = json.loads((repository() / "notebooks" / "19-learned-step-sizes.ipynb").read_text())
+    return " ".join(" ".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown").split())
+
+
+def at_depth(row, depth, key="log_likelihood"):
+    return values("wild-logistic", f"{row}_t{depth}", key)
+
+
+def row_of_depths(row, label):
+    cells = [label]
+    for depth in wild_logistic.DEPTHS:
+        low, high = (f"{value:.2f}".replace("-", "−") for value in np.sort(at_depth(row, depth))[[0, -1]])
+        cells.append(f"{low} to {high}" if low != high else low)
+    return f"| {' | '.join(cells)} |"
+
+
+def spread_without_noise():
+    _, spread = against_nuts("svgd_without_noise_t100")
+    return f"{spread.min():.2f} to {spread.max():.2f}"
+
+
+def worse_with_depth():
+    """Of rows and seeds, in how many a hundred layers end below ten."""
+    found = [at_depth(row, 100) < at_depth(row, 10) for row in list(DEEP)[2:]]
+    return f"{np.sum(found)} of {np.size(found)}"
+
+
+def test_19_every_learned_row_at_every_depth():
+    text = told_19()
+    assert all(len(at_depth(row, depth)) == 3 for row in DEEP for depth in wild_logistic.DEPTHS)
+    assert all(row_of_depths(row, label) in text for row, label in DEEP.items())
+    assert f"{spread_without_noise()} of the true one at $T=100$" in text
+    assert f"in {worse_with_depth()} pairs" in text
+    for depth in (50, 100):
+        assert (abs(at_depth("svgd_without_noise", depth) - at_depth("svgd", depth)) < 0.005).all()
+    for row in list(DEEP)[:2]:
+        assert (at_depth(row, 100) > at_depth(row, 10)).all()
+
+
+def test_19_no_row_is_missing():
+    missing = records.frame(get_experiment("wild-logistic"), "paper", missing="skip").groupby("method")["seed"].count()
+    assert set(missing) == {3} and set(missing.index) == set(wild_logistic.METHODS)
+
+
 def test_19_between_the_layers():
     """The first layer from which on KSD stays near its end, and SVGD above KSD."""
 
@@ -268,12 +326,20 @@ def test_19_between_the_layers():
     assert [for_good(np.abs(other - other[-1]) < 0.02) for _, other in likelihoods] == [2, 2, 5]
     assert [for_good(np.abs(one - one[-1]) < 0.02) for one, _ in likelihoods] == [7, 6, 8]
     assert [for_good(one[: len(one)] > other) for one, other in likelihoods] == [6, 4, 6]
-    deep = [
-        [array["layer_log_likelihood"].numpy() for array in of_records.arrays("wild-logistic", f"{row}_t50")]
-        for row in ("svgd", "ksd_u")
-    ]
-    assert [[for_good(np.abs(a - a[-1]) < 0.02) for a in row] for row in deep] == [[43, 36, 43], [20, 18, 32]]
-    assert [for_good(one > other) for one, other in zip(*deep, strict=True)] == [20, 6, 6]
+    settled = {50: ([43, 36, 43], [20, 18, 32], [20, 6, 6]), 100: ([89, 88, 88], [65, 59, 59], [31, 46, 50])}
+    for depth, (late, early, overtakes) in settled.items():
+        of_both = [of_records.arrays("wild-logistic", f"{row}_t{depth}") for row in ("svgd", "ksd_u")]
+        ours, others = ([array["layer_log_likelihood"].numpy() for array in arrays] for arrays in of_both)
+        assert [for_good(np.abs(a - a[-1]) < 0.02) for a in ours] == late
+        assert [for_good(np.abs(a - a[-1]) < 0.02) for a in others] == early
+        assert [for_good(one > other) for one, other in zip(ours, others, strict=True)] == overtakes
+        assert all(a["layer_accuracy"][-1] > b["layer_accuracy"][-1] for a, b in zip(*of_both, strict=True))
+        assert (at_depth("ksd_u", depth) < at_depth("ksd_u", 10)).all()
+        assert f"| $T={depth}$ | {', '.join(map(str, early))} | {', '.join(map(str, late))} |" in told_19()
+    lost = np.concatenate([at_depth("ksd_u", depth, "share_outside") for depth in (50, 100)])
+    assert f"{100 * lost.min():.0f} to {100 * lost.max():.0f} % of its chains" in told_19()
+    assert between(at_depth("ksd_u", 50), -0.75, -0.63, 2, 3)
+    assert between(at_depth("ksd_u", 100), -0.72, -0.65, 2, 3)
     gains = [(a["layer_accuracy"] - b["layer_accuracy"]).numpy() for a, b in zip(svgd, ksd, strict=True)]
     assert [for_good(gain > 0) for gain in gains[:2]] == [6, 4]
     assert (gains[2][7:10] < 0).all() and abs(gains[2][10]) < 1e-6
