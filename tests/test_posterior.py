@@ -560,3 +560,19 @@ def test_data_of_order_one_and_chosen_priors_are_not_warned_of(normal):
     Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), 5 * x, y)
     Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), 500 * x, y, NormalPrior(0.01))
     Posterior(nn.Linear(2, 3), CategoricalLikelihood(), x, torch.arange(50) % 3)
+
+
+class Noisy(nn.Module):
+    def __init__(self, draw):
+        super().__init__()
+        self.layer, self.draw = nn.Linear(2, 1), draw
+
+    def forward(self, x):
+        return self.layer(self.draw(x))
+
+
+@pytest.mark.parametrize("draw", [F.dropout, lambda x: x + torch.randn_like(x)], ids=["dropout", "noise"])
+def test_a_module_that_draws_random_numbers_is_refused(draw, normal):
+    with pytest.raises(ValueError, match="draws random numbers when it is evaluated, as F.dropout does"):
+        Posterior(Noisy(draw), NormalLikelihood(1.0), normal(5, 2), normal(5))
+    Posterior(Noisy(nn.Dropout()), NormalLikelihood(1.0), normal(5, 2), normal(5))

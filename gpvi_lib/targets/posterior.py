@@ -36,6 +36,12 @@ TIED = (
 )
 
 
+RANDOM = (
+    "the module draws random numbers when it is evaluated, as F.dropout does unless it is given training=False: leave "
+    "that out; nn.Dropout is switched off by itself"
+)
+
+
 class ScaleWarning(UserWarning):
     """Data of a :class:`Posterior` are far from order one, for which its default prior is made."""
 
@@ -160,6 +166,8 @@ class Posterior:
                 raise ValueError(TIED) from error
             raise
         except (RuntimeError, TypeError, AttributeError) as error:
+            if "random operation" in str(error):  # in torch.vmap's words
+                raise ValueError(RANDOM) from error
             raise ValueError(
                 f"the module cannot be evaluated on inputs {tuple(self.inputs.shape[1:])} for many weights at once; it "
                 "has to take the inputs as they are (a tensor, a tuple, or a dictionary of those it takes by name) and "
