@@ -1,5 +1,6 @@
-"""The committed records, as the claims read them."""
+"""The committed records and notebooks, as the claims read them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,7 @@ from gpvi_lib.experiments import get_experiment
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import Cell, Experiment
 from gpvi_lib.lab.records import Record
+from gpvi_lib.paths import repository
 
 
 @cache
@@ -23,6 +25,13 @@ def read(cell: Cell) -> tuple[Record, dict[str, Tensor]]:
     """A record and its arrays, read again once it has changed."""
     path = records.record_path(cell)
     return _read(cell, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+def told(number: str) -> str:
+    """All the Markdown of a notebook, on one line."""
+    (path,) = (repository() / "notebooks").glob(f"{number}-*.ipynb")
+    cells = json.loads(path.read_text())["cells"]
+    return " ".join(" ".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown").split())
 
 
 @dataclass(frozen=True)

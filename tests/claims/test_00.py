@@ -5,8 +5,10 @@ both fail.
 """
 
 import json
+from functools import partial
 
 import numpy as np
+import of_records
 import pytest
 import test_04
 import test_05
@@ -30,11 +32,7 @@ from of_records import Runs
 from gpvi_lib.paths import repository
 from gpvi_lib.report import scoreboard
 
-
-def told():
-    """All the Markdown of the notebook, on one line."""
-    notebook = json.loads((repository() / "notebooks" / "00-overview.ipynb").read_text())
-    return " ".join(" ".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown").split())
+told = partial(of_records.told, "00")
 
 
 @pytest.mark.parametrize("place", ["In one minute", "| 10 |"])
@@ -44,7 +42,7 @@ def test_the_errors_of_table_2(place):
     assert exact in here and helper in here
     printed = [f"{readme.of_table_2(method):.2f}" for method in ("gpvi_exact_jac", "gpvi")]
     assert (
-        f"error of {exact}; {printed[0]} ± 0.07 is printed" in told()
+        f"error of {exact}; {printed[0]} ± 0.07 is printed" in of_records.told("00")
         and f"we get {helper}, where {printed[1]}" in told()
     )
     assert round(readme.sigma_error("gpvi_best"), 2) < 0.05 and not test_13.lost("gpvi_best")
@@ -138,7 +136,7 @@ def test_12_figure_1():
     hmc, svgd, gpvi = (test_10.metric(method).mean() for method in ("hmc", "svgd", "gpvi"))
     steps = Runs("one-dimensional-regression").record("gpvi").config["steps"]
     text = f"$W_1$ to NUTS (3 seeds): HMC {hmc:.2f}, SVGD {svgd:.2f}, GPVI {gpvi:.1f} after {steps:,} of 50,000 steps"
-    assert text in told() and "*Measured (3 seeds, 10,000 of 50,000 steps):* at λ = 1" in told()
+    assert text in of_records.told("00") and "*Measured (3 seeds, 10,000 of 50,000 steps):* at λ = 1" in told()
     assert round(gpvi / svgd) == 26 and "26 times as far from NUTS" in told()
 
 
@@ -206,7 +204,9 @@ def test_wild():
 
 def test_function_space():
     svgd, functions = (test_20.ratio(test_20.TOY, method).mean() for method in ("svgd", "f_svgd"))
-    assert f"{svgd:.0%} of HMC's spread on the data; f-SVGD has {functions:.0%}".replace("%", " %") in told()
+    assert f"{svgd:.0%} of HMC's spread on the data; f-SVGD has {functions:.0%}".replace("%", " %") in of_records.told(
+        "00"
+    )
 
 
 def test_function_space_on_uci():
@@ -216,15 +216,16 @@ def test_function_space_on_uci():
 
 
 def test_bandits():
-    test_22.test_mushrooms_in_the_order_that_is_said()
-    test_22.test_the_process_explores_the_wheel()
+    test_22.test_the_orders_that_are_said()
     svgd, functions, field = (f"{test_22.regret(test_22.MUSHROOM, m)[0]:.1f} %" for m in ("svgd", "f_svgd", "mf_vi"))
     assert f"f-SVGD has {functions}, mean field {field}, SVGD in weights {svgd} (1 seed)" in told()
-    test_22.test_wheel_in_the_order_that_is_said()
     games = (f"{test_22.regret(test_22.WHEEL, m)[0]:.0f} %" for m in ("f_svgd", "mf_vi", "svgd"))
-    found = test_22.regret(test_22.WHEEL, "gp")
-    process = f"has {found.min():.0f} to {found.max():.0f} % ({len(found)} seeds)"
-    assert "f-SVGD has {}, mean field {}, SVGD {} (1 seed)".format(*games) in told() and process in told()
+    found, wide = (test_22.regret(test_22.WHEEL, m) for m in ("gp", "gp_as_networks"))
+    process = f"has {found.min():.0f} to {found.max():.0f} % ({len(found)} seeds), with the networks' prior variance "
+    process += f"{wide.min():.0f} to {wide.max():.0f} %"
+    assert (
+        "f-SVGD has {}, mean field {}, SVGD {} (1 seed)".format(*games) in of_records.told("00") and process in told()
+    )
 
 
 def test_livi():
@@ -234,11 +235,11 @@ def test_livi():
 
 
 def test_livi_on_mnist():
-    confidence = [test_25.number(m, "mean_confidence_percent") for m in ("livi_min_sv_bayes_slow", "mf_vi_fast")]
+    confidence = [test_25.number(m, "mean_confidence_percent").mean() for m in ("livi_min_sv_bayes_slow", "mf_vi_fast")]
     told_as = "L″ at the rate 7e-5 has confidence {:.0f} % under Bayes' rule, mean field at 1e-2 {:.0f} %"
-    assert f"after 10 of 100 epochs (1 seed) {told_as.format(*confidence)}" in told()
+    assert f"after 10 epochs {told_as.format(*confidence)}" in told()
     assert [test_25.MNIST.record(m).config["lr"] for m in ("livi_min_sv_bayes_slow", "mf_vi_fast")] == [7e-5, 1e-2]
-    accuracies = [test_25.number(m, "accuracy_percent") for m in ("livi_min_sv", "mf_vi_released_fast")]
+    accuracies = [test_25.number(m, "accuracy_percent").mean() for m in ("livi_min_sv", "mf_vi_released_fast")]
     assert 10 < min(accuracies) < max(accuracies) < 12
     assert "in the last released model both end at 10 to 12 % accuracy" in told()
     test_25.test_how_far_the_runs_went()

@@ -1,7 +1,7 @@
 """What notebooks 18 and 19 say in prose of the records, held to the records."""
 
 import itertools
-import json
+from functools import partial
 
 import numpy as np
 import of_records
@@ -13,7 +13,8 @@ from gpvi_lib.experiments import get_experiment, wild_logistic, wild_mixture
 from gpvi_lib.experiments import wild_mixture as wild
 from gpvi_lib.kernels import median_bandwidth
 from gpvi_lib.lab import records
-from gpvi_lib.paths import repository
+
+told_19 = partial(of_records.told, "19")
 
 
 def values(experiment, method, key):
@@ -266,11 +267,6 @@ DEEP = {
     "ksd_u_two_batches": "KSD (17), two minibatches",
 }
 """Learned rows that ran at every depth."""
-
-
-def told_19():
-    notebook = json.loads((repository() / "notebooks" / "19-learned-step-sizes.ipynb").read_text())
-    return " ".join(" ".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown").split())
 
 
 def at_depth(row, depth, key="log_likelihood"):

@@ -1,90 +1,193 @@
-"""What notebook 25 says of its records: LIVI's Table 2 on MNIST, ten epochs, one seed, and the control of its model."""
+"""What notebook 25 says of its records: LIVI's Table 2 on MNIST after ten epochs, and the control of its model.
 
-import json
+A sentence is built from the records and looked for in the notebook: a changed record and a changed page both fail.
+"""
+
 import math
+from functools import partial
 
 import numpy as np
+import of_records
 import pytest
 from of_records import Runs
 
 from gpvi_lib.data import load
 from gpvi_lib.experiments import livi_mnist as mnist
 from gpvi_lib.lab import records
-from gpvi_lib.paths import repository
 from gpvi_lib.report import scoreboard
 
+told = partial(of_records.told, "25")
+
 MNIST = Runs("livi-mnist")
-SEEDS = (0,)
 CURVES = ("map", "last_layer_laplace", "deep_ensemble", "mf_vi", "mf_vi_fast", "livi_min_sv_bayes_slow")
 SETS = ("fashion-mnist", "kmnist", "transposed")
+MEAN_FIELD = ("mf_vi", "mf_vi_wide", "mf_vi_warm", "mf_vi_released")
+"""At the rate 1e-3."""
 
 
-def told():
-    """All the Markdown of the notebook, on one line."""
-    notebook = json.loads((repository() / "notebooks" / "25-livi-out-of-distribution.ipynb").read_text())
-    return " ".join(" ".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown").split())
+def seeds(method):
+    """Those with a record."""
+    return [n for n in MNIST.seeds if records.record_path(MNIST.experiment.cell(method, n, "paper")).exists()]
 
 
 def number(method, key):
-    """The mean over the seeds that the prose speaks of."""
-    return MNIST.metric(method, key, SEEDS).mean()
+    """One number of each seed."""
+    return MNIST.metric(method, key, seeds(method))
+
+
+def count(*methods):
+    """How many seeds each of some methods has, in words."""
+    (numbers,) = {len(seeds(method)) for method in methods}
+    return "1 seed" if numbers == 1 else f"{numbers} seeds"
+
+
+def mean(method, key, digits=1):
+    return f"{number(method, key).mean():.{digits}f}"
 
 
 def bound(method):
-    """The claimed ELBO, thousand nats: the first look, and the mean of the last ten."""
-    found = MNIST.arrays(method)["training_elbo"].numpy() / 1_000
-    return found[0], found[-10:].mean()
+    """The claimed ELBO, thousand nats, medians over seeds: the first look, and the median of the last ten."""
+    found = [MNIST.arrays(method, seed)["training_elbo"].numpy() / 1_000 for seed in seeds(method)]
+    return np.median([curve[0] for curve in found]), np.median([np.median(curve[-10:]) for curve in found])
+
+
+def nats(thousands):
+    return f"−{-thousands:,.0f},000"
+
+
+def changed(after, before, key):
+    """Mean and standard deviation of the paired differences."""
+    both = sorted(set(seeds(after)) & set(seeds(before)))
+    found = MNIST.metric(after, key, both) - MNIST.metric(before, key, both)
+    return found.mean(), found.std(ddof=1) if len(found) > 1 else math.nan
+
+
+def moved(after, before, key):
+    """The paired difference as the page has it: +1.2 ± 0.3."""
+    middle, sd = changed(after, before, key)
+    return f"{middle:+.1f} ± {sd:.1f}".replace("-", "−")
 
 
 def recorded():
     return records.frame(MNIST.experiment, "paper", missing="skip")
 
 
+def printed(method, metric):
+    (row,) = [
+        r for r in scoreboard.published() if (r.item, r.method, r.metric) == ("livi/table2/mnist_ood", method, metric)
+    ]
+    return row.mean
+
+
+CONFIDENCE, AREA, ACCURACY = "mean_confidence_percent", "mean_auroc_percent", "accuracy_percent"
+FAST, SLOW, LAST = "mf_vi_fast", "livi_min_sv_bayes_slow", "livi_min_sv"
+ALL = (*CURVES[:-1], *MEAN_FIELD, "mf_vi_released_fast")
+
+SENTENCES = {
+    "the minute, released model": lambda: (
+        f"In that model mean field ends at {mean('mf_vi_released', ACCURACY)} % accuracy with the learning rate 1e-3, "
+        f"and at {mean('mf_vi_released_fast', ACCURACY)} %, with a better bound, with 1e-2."
+    ),
+    "the minute, Bayes' rule": lambda: (
+        f"Under Bayes' rule mean field at 1e-2 has confidence {mean(FAST, CONFIDENCE)} % and AUROC "
+        f"{mean(FAST, AREA)} % (10 epochs, {count(FAST)}); LIVI prints "
+        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f}."
+    ),
+    "LIVI as released": lambda: (
+        f"accuracy {mean(LAST, ACCURACY)} % ({count(LAST)}). Its claimed bound rises all the same, from "
+        f"{nats(bound(LAST)[0])} to {nats(bound(LAST)[1])} nats."
+    ),
+    "scales": lambda: (
+        "the median weight of mean field ends at "
+        f"{min(number(m, 'weight_sd').min() for m in MEAN_FIELD):.3f} to "
+        f"{max(number(m, 'weight_sd').max() for m in MEAN_FIELD):.3f}"
+    ),
+    "both": lambda: (
+        f"Power and prior together change mean field's confidence by "
+        f"{moved('mf_vi_released', 'mf_vi', CONFIDENCE)} points and its AUROC by "
+        f"{moved('mf_vi_released', 'mf_vi', AREA)} (3 seeds)"
+    ),
+    "power": lambda: (
+        f"The power alone changes confidence by {moved('mf_vi_warm', 'mf_vi', CONFIDENCE)} and AUROC by "
+        f"{moved('mf_vi_warm', 'mf_vi', AREA)}."
+    ),
+    "the rate, bounds": lambda: (
+        f"At 1e-2, under Bayes' rule, its bound rises from {nats(bound('mf_vi')[1])} to {nats(bound(FAST)[1])} nats."
+    ),
+    "the rate, unseen": lambda: (
+        f"Confidence on unseen images falls by {-changed(FAST, 'mf_vi', CONFIDENCE)[0]:.1f} points, to "
+        f"{mean(FAST, CONFIDENCE)} %, and AUROC rises by {changed(FAST, 'mf_vi', AREA)[0]:.1f} points, to "
+        f"{mean(FAST, AREA)} %."
+    ),
+    "the rate, test": lambda: (
+        f"Test accuracy rises from {mean('mf_vi', ACCURACY)} to {mean(FAST, ACCURACY)} %, NLL falls from "
+        f"{mean('mf_vi', 'nll', 3)} to {mean(FAST, 'nll', 3)}. The price is ECE: {mean(FAST, 'ece', 3)} instead of "
+        f"{mean('mf_vi', 'ece', 3)}."
+    ),
+    "the released model": lambda: (
+        f"Mean field's bound ends at {nats(bound('mf_vi_released')[1])} nats with the rate 1e-3 and at "
+        f"{nats(bound('mf_vi_released_fast')[1])} with 1e-2; accuracy is {mean('mf_vi_released', ACCURACY)} and "
+        f"{mean('mf_vi_released_fast', ACCURACY)} %."
+    ),
+    "the price": lambda: (
+        f"costs {256 * math.log(10):.0f} nats at most, and the bound gains "
+        f"{bound('mf_vi_released_fast')[1] - bound('mf_vi_released')[1]:.0f},000."
+    ),
+    "L″ in two models": lambda: (
+        f"At the released rate it reaches {mean(SLOW, ACCURACY)} % under Bayes' rule ({count(SLOW)}) and "
+        f"{mean(LAST, ACCURACY)} % in the released model ({count(LAST)})."
+    ),
+    "L″ and mean field": lambda: (
+        f"Under Bayes' rule L″ at 7e-5 has confidence {mean(SLOW, CONFIDENCE)} % and AUROC {mean(SLOW, AREA)} %, mean "
+        f"field at 1e-2 {mean(FAST, CONFIDENCE)} and {mean(FAST, AREA)} %."
+    ),
+    "Laplace": lambda: (
+        "its linearised Laplace approximation, a Gaussian, prints "
+        f"{printed('full_linearised_laplace', CONFIDENCE):.1f} and "
+        f"{printed('full_linearised_laplace', 'auroc_percent'):.1f} %"
+    ),
+    "takeaway, released": lambda: (
+        f"in the released model mean field ends at {nats(bound('mf_vi_released')[1])} nats and "
+        f"{mean('mf_vi_released', ACCURACY)} % accuracy with the rate 1e-3, at "
+        f"{nats(bound('mf_vi_released_fast')[1])} nats and {mean('mf_vi_released_fast', ACCURACY)} % with 1e-2. L″ at "
+        f"the released rate ends at {mean(LAST, ACCURACY)} % ({count(LAST)}), under Bayes' rule at "
+        f"{mean(SLOW, ACCURACY)} % ({count(SLOW)})."
+    ),
+    "takeaway, the rate": lambda: (
+        "under Bayes' rule the rate 1e-2 instead of 1e-3 takes mean field's confidence on unseen images from "
+        f"{mean('mf_vi', CONFIDENCE)} to {mean(FAST, CONFIDENCE)} % and its AUROC from {mean('mf_vi', AREA)} to "
+        f"{mean(FAST, AREA)} %. Our ensemble has {mean('deep_ensemble', CONFIDENCE)} and "
+        f"{mean('deep_ensemble', AREA)} %, L″ {mean(SLOW, CONFIDENCE)} and {mean(SLOW, AREA)} %, each at one rate"
+    ),
+    "what the data are worth": lambda: (
+        f"that is {256 * math.log(10):.0f} nats. Under Bayes' rule it is {60_000 * math.log(10):,.0f}, in the first "
+        f"upload's model {256**2 * math.log(10):,.0f}."
+    ),
+}
+
+
+@pytest.mark.parametrize("key", SENTENCES)
+def test_the_page_says_what_the_records_say(key):
+    assert SENTENCES[key]() in told()
+
+
 def test_how_far_the_runs_went():
     frame = recorded()
-    assert set(frame["seed"]) == set(SEEDS)
     assert {MNIST.record(m).config["steps"] for m in frame["method"]} == {10 * mnist.EPOCH}
     assert "avb" not in set(frame["method"])
+    assert count(*ALL) == "3 seeds" and count(*set(frame["method"]) - {*ALL, SLOW}) == "1 seed"
+    assert len(seeds(SLOW)) in (1, 3)
     config = MNIST.record("livi_min_sv").config
     assert (config["samples"], config["test"], config["unseen_images"], config["rotated"]) == (20, 8_000, 10_000, 2_000)
 
 
-@pytest.mark.parametrize(
-    ("method", "accuracy", "confidence", "area"),
-    [
-        ("map", 98.6, 73.7, 93.4),
-        ("deep_ensemble", 99.0, 66.1, 95.6),
-        ("mf_vi", 98.7, 75.6, 93.7),
-        ("mf_vi_fast", 99.0, 56.6, 96.9),
-        ("livi_min_sv_bayes_slow", 97.4, 67.0, 91.8),
-    ],
-)
-def test_the_rows_that_train(method, accuracy, confidence, area):
-    found = (number(method, f"{key}_percent") for key in ("accuracy", "mean_confidence", "mean_auroc"))
-    assert [f"{value:.1f}" for value in found] == [f"{value:.1f}" for value in (accuracy, confidence, area)]
+def test_the_rates_are_those_said():
+    assert {MNIST.record(m).config["lr"] for m in MEAN_FIELD} == {1e-3}
+    assert {MNIST.record(m).config["lr"] for m in (FAST, "mf_vi_released_fast")} == {1e-2}
+    assert {MNIST.record(m).config["lr"] for m in (SLOW, LAST)} == {7e-5}
 
 
-def test_the_printed_numbers():
-    printed = {(r.method, r.metric): r.mean for r in scoreboard.published() if r.item == "livi/table2/mnist_ood"}
-    assert round(printed["livi_min_sv", "mean_confidence_percent"], 1) == 55.0
-    assert round(printed["livi_min_sv", "auroc_percent"], 1) == 97.9
-
-
-def test_the_released_model_unlearns():
-    before, after = "mf_vi_released", "mf_vi_released_fast"
-    assert [round(number(m, "accuracy_percent"), 1) for m in (before, after)] == [98.7, 10.4]
-    assert [round(bound(m)[1]) for m in (before, after)] == [-375, -99]
-    assert MNIST.record(after).config["lr"] == 1e-2 and MNIST.record(before).config["lr"] == 1e-3
-
-
-def test_the_bound_gains_more_than_the_data_are_worth():
-    before, after = (bound(m)[1] for m in ("mf_vi_released", "mf_vi_released_fast"))
-    assert f"costs {256 * math.log(10):.0f} nats at most, and the bound gains {after - before:.0f},000." in told()
-
-
-def test_what_the_data_are_worth():
-    said = f"that is {256 * math.log(10):.0f} nats. Under Bayes' rule it is {60_000 * math.log(10):,.0f}"
-    assert f"{said}, in the first upload's model {256**2 * math.log(10):,.0f}." in told()
+def test_what_the_data_of_the_digits_are_worth():
     used = len(load("digits").train) // 64 * 64
     said = f"Batches of 64 of the {used:,} images make its power 1/{used / 64:g}"
     assert f"{said}, so that the data are worth {64 * math.log(10):.0f} nats at most." in told()
@@ -93,107 +196,101 @@ def test_what_the_data_are_worth():
 AWAY = ("livi_min_sv_bayes", "livi_min_sv_wide", "livi_min_sv_released")
 
 
-def test_l_double_prime_ran_away_at_1e_3():
+def test_l_double_prime_ran_away_at_1e_3_in_three_of_four_models():
     curves = [MNIST.arrays(m)["training_elbo"].numpy() / 1_000 for m in AWAY]
-    found = [(f"−{-curve[0]:.0f},000", f"−{-np.median(curve[-10:]):,.0f},000") for curve in curves]
-    (start, end), wide, released = found
+    (start, end), wide, released = [(nats(curve[0]), nats(np.median(curve[-10:]))) for curve in curves]
     said = f"starts at {start} nats under Bayes' rule, and the median of its last ten looks is {end}."
     said += f" With the wide prior it goes from {wide[0]} to {wide[1]}"
     assert f"{said}, in the released model from {released[0]} to {released[1]}." in told()
-    last = curves[-1][-10:]
-    assert (last < -1_000).sum() == 1 and f"One look at −{-last.min() / 1_000:.0f} million makes" in told()
+    start, end = bound("livi_min_sv_warm")
+    assert f"With the small power alone it rises, from −{-start:.1f} to −{-end:.1f} thousand." in told()
     assert {MNIST.record(m).config["lr"] for m in AWAY} == {1e-3} and {len(curve) for curve in curves} == {98}
 
 
 def test_no_other_row_ends_below_its_first_look():
-    rows = [m for m in recorded()["method"] if "training_elbo" in MNIST.arrays(m)]
-    below = [m for m in rows if np.median((e := MNIST.arrays(m)["training_elbo"].numpy())[-10:]) < e[0]]
-    assert len(rows) >= 20 and sorted(below) == sorted(AWAY)
+    rows = [m for m in set(recorded()["method"]) if "training_elbo" in MNIST.arrays(m)]
+    assert len(rows) >= 20 and {m for m in rows if bound(m)[1] < bound(m)[0]} == set(AWAY)
 
 
-def test_l_double_prime_at_the_printed_rate():
-    assert round(number("livi_min_sv", "accuracy_percent"), 1) == 11.5
-    assert [round(value) for value in bound("livi_min_sv")] == [-424, -407]
-    assert MNIST.arrays("livi_min_sv")["entropy_test"].min() > math.log(10) - 0.02  # a tenth to every class
-    for method in ("livi_min_sv", "livi_min_sv_bayes_slow"):
-        assert MNIST.record(method).config["lr"] == 7e-5
+def test_l_double_prime_as_released_answers_a_tenth_to_every_class():
+    for seed in seeds(LAST):
+        assert MNIST.arrays(LAST, seed)["entropy_test"].min() > math.log(10) - 0.02
 
 
 def test_only_mean_field_trains_at_1e_3():
     frame = recorded().set_index("method")["accuracy_percent"]
-    others = [m for m in frame.index if m.startswith(("livi", "gpvi")) and MNIST.record(m).config["lr"] == 1e-3]
+    others = [m for m in set(frame.index) if m.startswith(("livi", "gpvi")) and MNIST.record(m).config["lr"] == 1e-3]
     assert len(others) >= 11 and {m.rsplit("_", 1)[1] for m in others} == set(mnist.MODELS)
     assert (round(frame[others].min()), round(frame[others].max())) == (9, 12)
-    assert frame[["mf_vi", "mf_vi_wide", "mf_vi_warm", "mf_vi_released"]].min() > 98
+    assert frame[list(MEAN_FIELD)].min() > 98
 
 
 def test_the_scales_of_mean_field_stay_near_their_start():
-    """Adam moves a logarithm by at most the rate a step; the cosine halves it in the mean."""
+    """Adam moves a logarithm by about the rate a step; the cosine halves it in the mean."""
     config = MNIST.record("mf_vi").config
     most = config["steps"] * (config["lr"] + config["final_lr"]) / 2
     assert f"{most:.1f}" == "1.2" and f"{config['sampler']['scale'] * math.exp(most):.3f}" == "0.065"
-    found = [number(m, "weight_sd") for m in ("mf_vi", "mf_vi_wide", "mf_vi_warm", "mf_vi_released")]
-    assert (f"{min(found):.3f}", f"{max(found):.3f}") == ("0.058", "0.062")
+    assert "by about 1.2" in told() and "That makes 0.02 at most 0.065" in told()
 
 
-def changed(after, before, key):
-    return number(after, key) - number(before, key)
+def test_together_power_and_prior_change_less_than_the_power_alone():
+    for key in (CONFIDENCE, AREA):
+        both, power = (abs(changed(m, "mf_vi", key)[0]) for m in ("mf_vi_released", "mf_vi_warm"))
+        assert both < 1 < power
 
 
-def test_what_the_model_changes_at_the_small_rate():
-    assert f"{changed('mf_vi_released', 'mf_vi', 'mean_confidence_percent'):.1f}" == "-0.4"
-    assert f"{changed('mf_vi_released', 'mf_vi', 'mean_auroc_percent'):.1f}" == "-0.2"
-    assert f"{changed('mf_vi_warm', 'mf_vi', 'mean_auroc_percent'):.1f}" == "-2.3"
-
-
-def test_what_the_rate_changes():
-    assert [round(bound(m)[1]) for m in ("mf_vi", "mf_vi_fast")] == [-224, -27]
-    assert f"{changed('mf_vi_fast', 'mf_vi', 'mean_confidence_percent'):.1f}" == "-19.0"
-    assert f"{changed('mf_vi_fast', 'mf_vi', 'mean_auroc_percent'):.1f}" == "3.1"
-    assert [f"{number(m, 'nll'):.3f}" for m in ("mf_vi", "mf_vi_fast")] == ["0.039", "0.032"]
-    assert [f"{number(m, 'ece'):.3f}" for m in ("mf_vi", "mf_vi_fast")] == ["0.003", "0.008"]
-
-
-def test_mean_field_leads_l_double_prime():
-    pair = "mf_vi_fast", "livi_min_sv_bayes_slow"
-    assert f"{changed(*pair, 'mean_confidence_percent'):.1f}" == "-10.5"
-    assert f"{changed(*pair, 'mean_auroc_percent'):.1f}" == "5.1"
-
-
-def test_it_is_ahead_of_all_rows_that_train_and_most_do_not():
-    frame = recorded().set_index("method")
+def test_mean_field_at_the_larger_rate_is_ahead_of_all_rows_that_train_on_every_seed():
+    frame = recorded()
     train = frame[frame["accuracy_percent"] > 90]
-    assert train["mean_auroc_percent"].idxmax() == train["mean_confidence_percent"].idxmin() == "mf_vi_fast"
-    assert len(train) < len(frame) / 2 and frame["accuracy_percent"].drop(train.index).max() < 12
+    assert set(train["method"]) == {*CURVES, *MEAN_FIELD} and frame["accuracy_percent"].drop(train.index).max() < 13
+    ours, others = (train[(train["method"] == FAST) == own] for own in (True, False))
+    assert ours[CONFIDENCE].max() < others[CONFIDENCE].min() and ours[AREA].min() > others[AREA].max()
 
 
 def curve(method, key):
-    return MNIST.arrays(method)[key].numpy()
+    """The mean over seeds, as the figures have it."""
+    return np.mean([MNIST.arrays(method, seed)[key].numpy() for seed in seeds(method)], 0)
 
 
 def test_rotations():
     angles = curve("map", "angles")
     for key in ("rotated_nll", "rotated_ece"):
-        ours = curve("mf_vi_fast", key)
-        assert all((ours < curve(other, key))[angles >= 45].all() for other in CURVES if other != "mf_vi_fast")
-    second = curve("livi_min_sv_bayes_slow", "rotated_nll")
+        ours = curve(FAST, key)
+        rest = [m for m in {*CURVES, *MEAN_FIELD} if m != FAST]
+        assert all((ours < curve(other, key))[angles >= 45].all() for other in rest)
+    second = curve(SLOW, "rotated_nll")
     rest = [curve(other, "rotated_nll") for other in ("map", "last_layer_laplace", "deep_ensemble", "mf_vi")]
-    assert (second < np.min(rest, 0))[angles >= 60].all() and not (second < np.min(rest, 0))[angles == 45].all()
+    assert (second < np.min(rest, 0))[angles >= 60].all() and "second in NLL from 60 degrees on" in of_records.told(
+        "25"
+    )
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_mean_field_has_the_highest_entropy(name):
-    means = {method: curve(method, f"entropy_{name}").mean() for method in CURVES}
-    assert max(means, key=means.__getitem__) == "mf_vi_fast"
+    means = {method: curve(method, f"entropy_{name}").mean() for method in {*CURVES, *MEAN_FIELD}}
+    assert max(means, key=means.__getitem__) == FAST
 
 
-def test_its_lowest_tenth_on_transposed_digits_does_not():
-    ours, ensemble = (np.quantile(curve(m, "entropy_transposed"), 0.1) for m in ("mf_vi_fast", "deep_ensemble"))
-    said = f"on transposed digits the lowest tenth of its entropies ends at {ours:.3f} nats"
-    assert f"{said}, the ensemble's at {ensemble:.3f}." in told()
+def tenth(method):
+    """The 10th percentile of the entropies on transposed digits, smallest and largest of the seeds."""
+    found = [np.quantile(MNIST.arrays(method, seed)["entropy_transposed"].numpy(), 0.1) for seed in seeds(method)]
+    return f"{min(found):.3f} to {max(found):.3f}"
+
+
+def said_of_the_tenth():
+    return (
+        f"Among transposed digits it is as sure of some as the others: its 10th percentile is {tenth(FAST)} nats by "
+        f"seed, the ensemble's {tenth('deep_ensemble')}."
+    )
+
+
+def test_its_lowest_tenth_on_transposed_digits_is_no_higher():
+    assert said_of_the_tenth() in told()
+    low, high = (float(value) for value in tenth(FAST).split(" to "))
+    assert low < float(tenth("deep_ensemble").split(" to ")[0]) < high
 
 
 def test_transposed_digits_are_the_hardest_set():
     for method in CURVES:
-        areas = {name: number(method, f"auroc_{name}") for name in SETS}
+        areas = {name: number(method, f"auroc_{name}").mean() for name in SETS}
         assert min(areas, key=areas.__getitem__) == "transposed"

@@ -129,12 +129,14 @@ def test_the_bandits_players_that_are_far_from_print():
     said_of = f"{bootstrap[0]:.0f} % of uniform play's regret on mushrooms, where {printed[0]:.2f} %"
     assert said_of in said(UNPRINTED) and len(bootstrap) == 1
     said_of = f"has {process.min():.0f} to {process.max():.0f} % on the wheel (3 seeds), where {printed[1]:.1f} %"
+    wide = test_22.regret(test_22.WHEEL, "gp_as_networks")
+    said_of += f" is printed, and {wide.min():.0f} to {wide.max():.0f} % with the networks' prior variance"
     assert said_of in said(UNPRINTED) and len(process) == 3
 
 
 def test_livis_bound_trains_under_bayes_rule_alone():
-    released, bayes = (test_25.number(m, "accuracy_percent") for m in ("livi_min_sv", "livi_min_sv_bayes_slow"))
-    assert f"at the printed rate ends at {released:.0f} % accuracy: it has not trained." in said(UNPRINTED)
+    released, bayes = (test_25.number(m, "accuracy_percent").mean() for m in ("livi_min_sv", "livi_min_sv_bayes_slow"))
+    assert f"at its rate ends at {released:.0f} % accuracy: it has not trained." in said(UNPRINTED)
     assert f"Under Bayes' rule it reaches {bayes:.0f} %" in said(UNPRINTED)
 
 
