@@ -576,3 +576,13 @@ def test_a_module_that_draws_random_numbers_is_refused(draw, normal):
     with pytest.raises(ValueError, match="draws random numbers when it is evaluated, as F.dropout does"):
         Posterior(Noisy(draw), NormalLikelihood(1.0), normal(5, 2), normal(5))
     Posterior(Noisy(nn.Dropout()), NormalLikelihood(1.0), normal(5, 2), normal(5))
+
+
+class Flat(nn.Linear):
+    def forward(self, x):
+        return super().forward(x)[:, 0]
+
+
+def test_a_module_without_an_axis_of_outputs_is_told_so(normal):
+    with pytest.raises(ValueError, match=r"\(inputs, outputs\) is wanted: return outputs\[:, None\]"):
+        Posterior(Flat(2, 1), NormalLikelihood(1.0), normal(5, 2), normal(5))

@@ -132,7 +132,7 @@ def deviations(method: str, profile: str, epochs: int = 10) -> str:
     if profile != "paper":
         return f"{profile} size, digits and a small network"
     found = config(method, profile, epochs)
-    parts = [f"{epochs} of up to 100 epochs", "transposed MNIST for EMNIST", f"rate {found['lr']:g}, no amsgrad"]
+    parts = [f"{epochs} of the script's 100 epochs", "transposed MNIST for EMNIST", f"rate {found['lr']:g}, no amsgrad"]
     if method not in ("map", "last_layer_laplace", "deep_ensemble", "livi_min_sv"):
         parts.append(f"likelihood to the power {found['power']:.3g}, prior sd {found['prior_scale']:g}")
     if method == "livi_min_sv":

@@ -144,6 +144,11 @@ class NormalLikelihood:
     def _parameters(self, outputs: Float[Tensor, "n b o"]) -> tuple[Tensor, Tensor | float, Tensor | float]:
         """m, σ and log σ."""
         wanted = 2 if self.scale is None else 1
+        if outputs.ndim == 2:
+            raise ValueError(
+                "the module returns one number for an input, (inputs,), where (inputs, outputs) is wanted: "
+                "return outputs[:, None]"
+            )
         if outputs.ndim != 3 or outputs.shape[-1] != wanted:
             raise ValueError(
                 f"this normal likelihood is for networks with {wanted} output{'s, m and log σ' * (wanted - 1)} per "
