@@ -111,7 +111,8 @@ SENTENCES = {
     ),
     "process, wheel": lambda: (
         f"With a standard deviation of 3.2 for every arm it has {listed(regret(WHEEL, 'gp'))} % on seeds 0 to 2, where "
-        f"60.80 is printed; with the networks' own, about 19, {listed(regret(WHEEL, 'gp_as_networks'))} %."
+        f"60.80 is printed; with the networks' own, of about 19, it has "
+        f"{listed(regret(WHEEL, 'gp_as_networks'))} %."
     ),
     "after 50,000": lambda: (
         f"it would end at {ending(WHEEL, 'f_svgd'):.1f} % on the wheel and {ending(MUSHROOM, 'f_svgd'):.1f} % on "
@@ -122,7 +123,7 @@ SENTENCES = {
     "missed": lambda: f"f-SVGD misses {100 * missed()[0]:.0f} to {100 * missed()[1]:.0f} % of the rare rounds.",
     "the fifth arm": lambda: (
         f"It plays the fifth arm in {fifth()[0] / 100:.0f} % of the rounds, and the fifth arm is the best one in 90 %. "
-        f"Those rounds are at least {100 * fifth()[1]:.0f} % of its regret."
+        f"The rounds within the disc in which it plays another arm are at least {100 * fifth()[1]:.0f} % of its regret."
     ),
     "arm 1": lambda: (
         f"On seed 0 the process of sd 3.2 has given up arm 1 ({arms('gp')[0]} plays) and with it one quadrant of the "
