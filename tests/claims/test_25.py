@@ -14,6 +14,7 @@ from of_records import Runs
 from gpvi_lib.data import load
 from gpvi_lib.experiments import livi_mnist as mnist
 from gpvi_lib.lab import records
+from gpvi_lib.networks import lenet5_unpadded
 from gpvi_lib.report import scoreboard
 
 told = partial(of_records.told, "25")
@@ -124,6 +125,9 @@ SENTENCES = {
         f"{mean('mf_vi', 'nll', 3)} to {mean(FAST, 'nll', 3)}. The price is ECE: {mean(FAST, 'ece', 3)} instead of "
         f"{mean('mf_vi', 'ece', 3)}."
     ),
+    "spread": lambda: (
+        f"The spread of a weight rises from {mean('mf_vi', 'weight_sd', 2)} to {mean(FAST, 'weight_sd')}."
+    ),
     "the released model": lambda: (
         f"Mean field's bound ends at {nats(bound('mf_vi_released')[1])} nats with the rate 1e-3 and at "
         f"{nats(bound('mf_vi_released_fast')[1])} with 1e-2; accuracy is {mean('mf_vi_released', ACCURACY)} and "
@@ -138,8 +142,8 @@ SENTENCES = {
         f"{mean(LAST, ACCURACY)} % in the released model ({count(LAST)})."
     ),
     "L″ and mean field": lambda: (
-        f"Under Bayes' rule L″ at 7e-5 has confidence {mean(SLOW, CONFIDENCE)} % and AUROC {mean(SLOW, AREA)} %, mean "
-        f"field at 1e-2 {mean(FAST, CONFIDENCE)} and {mean(FAST, AREA)} %."
+        f"Under Bayes' rule L″ at 7e-5 has confidence {mean(SLOW, CONFIDENCE)} % and AUROC {mean(SLOW, AREA)} % "
+        f"({count(SLOW)}), mean field at 1e-2 {mean(FAST, CONFIDENCE)} and {mean(FAST, AREA)} %."
     ),
     "Laplace": lambda: (
         "its linearised Laplace approximation, a Gaussian, prints "
@@ -175,8 +179,7 @@ def test_how_far_the_runs_went():
     frame = recorded()
     assert {MNIST.record(m).config["steps"] for m in frame["method"]} == {10 * mnist.EPOCH}
     assert "avb" not in set(frame["method"])
-    assert count(*ALL) == "3 seeds" and count(*set(frame["method"]) - {*ALL, SLOW}) == "1 seed"
-    assert len(seeds(SLOW)) in (1, 3)
+    assert count(*ALL) == "3 seeds" and count(*set(frame["method"]) - {*ALL, SLOW, LAST}) == "1 seed"
     config = MNIST.record("livi_min_sv").config
     assert (config["samples"], config["test"], config["unseen_images"], config["rotated"]) == (20, 8_000, 10_000, 2_000)
 
@@ -225,6 +228,13 @@ def test_only_mean_field_trains_at_1e_3():
     assert frame[list(MEAN_FIELD)].min() > 98
 
 
+def test_the_prior_of_a_weight_in_units_of_its_layer():
+    """The unit is 1/√fan-in, so that the prior's sd of 1 is √fan-in."""
+    widths = {layer.weight[0].numel() for layer in lenet5_unpadded() if hasattr(layer, "weight")}
+    said = f"whose sd is {min(widths) ** 0.5:.0f} to {max(widths) ** 0.5:.0f} in that unit"
+    assert said in told() and MNIST.record(FAST).config["prior_scale"] == 1
+
+
 def test_the_scales_of_mean_field_stay_near_their_start():
     """Adam moves a logarithm by about the rate a step; the cosine halves it in the mean."""
     config = MNIST.record("mf_vi").config
@@ -260,7 +270,7 @@ def test_rotations():
         assert all((ours < curve(other, key))[angles >= 45].all() for other in rest)
     second = curve(SLOW, "rotated_nll")
     rest = [curve(other, "rotated_nll") for other in ("map", "last_layer_laplace", "deep_ensemble", "mf_vi")]
-    assert (second < np.min(rest, 0))[angles >= 60].all() and "second in NLL from 60 degrees on" in of_records.told(
+    assert (second < np.min(rest, 0))[angles >= 75].all() and "second in NLL from 75 degrees on" in of_records.told(
         "25"
     )
 
