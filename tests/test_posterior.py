@@ -586,3 +586,14 @@ class Flat(nn.Linear):
 def test_a_module_without_an_axis_of_outputs_is_told_so(normal):
     with pytest.raises(ValueError, match=r"\(inputs, outputs\) is wanted: return outputs\[:, None\]"):
         Posterior(Flat(2, 1), NormalLikelihood(1.0), normal(5, 2), normal(5))
+
+
+def test_an_error_that_is_not_about_the_inputs_stays_as_it_is(normal, monkeypatch):
+    target = Posterior(mlp([2, 5, 1]), NormalLikelihood(1.0), normal(5, 2), normal(5))
+
+    def full(*arguments):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(target, "network", full)
+    with pytest.raises(torch.OutOfMemoryError, match="no memory"):
+        target.predictive(torch.zeros(4, target.dim), normal(3, 2))

@@ -296,9 +296,10 @@ class Posterior:
         try:
             return self.likelihood.predictive(torch.cat([self.network(w, part) for part in parts], dim=1))
         except RuntimeError as error:
-            shapes = f"{tuple(inputs.shape[1:])} {inputs.dtype} on {inputs.device}"
-            seen = f"{tuple(self.inputs.shape[1:])} {self.inputs.dtype} on {self.inputs.device}"
-            raise ValueError(f"the networks cannot take inputs of {shapes}; those of the data are {seen}") from error
+            new, seen = (f"{tuple(x.shape[1:])} {x.dtype} on {x.device}" for x in (inputs, self.inputs))
+            if new == seen:  # it is something else, such as too little memory
+                raise
+            raise ValueError(f"the networks cannot take inputs of {new}; those of the data are {seen}") from error
 
 
 class StreamedPosterior(Posterior):

@@ -48,6 +48,10 @@ class Runs:
     def seeds(self) -> tuple[int, ...]:
         return self.experiment.seeds("paper")
 
+    def recorded(self, method: str) -> list[int]:
+        """The seeds that have a record."""
+        return [s for s in self.seeds if records.record_path(self.experiment.cell(method, s, "paper")).exists()]
+
     def record(self, method: str, seed: int = 0) -> Record:
         return read(self.experiment.cell(method, seed, "paper"))[0]
 

@@ -11,7 +11,6 @@ import torch
 from of_records import Runs
 
 from gpvi_lib.experiments import fpovi_bandits as bandits
-from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.report import scoreboard
 
@@ -20,14 +19,9 @@ told = partial(of_records.told, "22")
 MUSHROOM, WHEEL, MNIST = (Runs(f"fpovi-{name}") for name in ("bandits-mushroom", "bandits-wheel", "mnist"))
 
 
-def seeds(runs, method):
-    """Those with a record."""
-    return [n for n in runs.seeds if records.record_path(runs.experiment.cell(method, n, "paper")).exists()]
-
-
 def regret(runs, method, key="relative_regret_percent"):
     """One number a seed, in per cent of uniform play's."""
-    return runs.metric(method, key, seeds(runs, method))
+    return runs.metric(method, key, runs.recorded(method))
 
 
 def first(runs, method, key="relative_regret_percent"):
@@ -225,13 +219,13 @@ def test_missed_rounds_follow_from_the_regret():
 
 def test_mushrooms_are_as_many_as_the_derivation_says():
     """Uniform play's regret on the mushrooms drawn is that of 3,916 poisonous of 8,124; its standard error is 0.025."""
-    for seed in seeds(MUSHROOM, "gp"):
+    for seed in MUSHROOM.recorded("gp"):
         assert abs(MUSHROOM.record("gp", seed).metrics["uniform_regret_a_round"] - 4.91) < 0.08
 
 
 def test_the_lengths_are_those_said():
     assert MUSHROOM.record("f_svgd").config["rounds"] == WHEEL.record("gp").config["rounds"] == 10_000
     for runs in (WHEEL, MUSHROOM):
-        assert all(seeds(runs, method) == [0] for method in ("f_svgd", "svgd", "mf_vi", "bootstrap"))
-        assert seeds(runs, "gp") == seeds(runs, "gp_as_networks") == [0, 1, 2]
-    assert seeds(WHEEL, "f_svgd_wide_start") == seeds(WHEEL, "svgd_wide_start") == [0]
+        assert all(runs.recorded(method) == [0] for method in ("f_svgd", "svgd", "mf_vi", "bootstrap"))
+        assert runs.recorded("gp") == runs.recorded("gp_as_networks") == [0, 1, 2]
+    assert WHEEL.recorded("f_svgd_wide_start") == WHEEL.recorded("svgd_wide_start") == [0]

@@ -26,9 +26,7 @@ MEAN_FIELD = ("mf_vi", "mf_vi_wide", "mf_vi_warm", "mf_vi_released")
 """At the rate 1e-3."""
 
 
-def seeds(method):
-    """Those with a record."""
-    return [n for n in MNIST.seeds if records.record_path(MNIST.experiment.cell(method, n, "paper")).exists()]
+seeds = MNIST.recorded
 
 
 def number(method, key):
