@@ -46,13 +46,15 @@ class ScaleWarning(UserWarning):
     """Data of a :class:`Posterior` are far from order one, for which its default prior is made."""
 
 
+def _named(name: str, values: object) -> dict[str, Any]:
+    """A tensor, or each of several, under the name that messages use."""
+    return {f"{name}[{of!r}]": part for of, part in values.items()} if isinstance(values, Several) else {name: values}
+
+
 def _check_numbers(name: str, values: object) -> None:
     """Refuse what is no tensor, or no several ones, or has a number that is not finite."""
-    parts = values.items() if isinstance(values, Several) else [(None, values)]
-    for of, part in parts:
-        called = name if of is None else f"{name}[{of!r}]"
+    for called, part in _named(name, values).items():
         check_tensor(called, part)
-        assert isinstance(part, Tensor), "just seen"
         if part.is_floating_point() and not bool((good := torch.isfinite(part)).all()):
             where = (~good).nonzero()[0].tolist()
             raise ValueError(f"{called}{where} is {part[tuple(where)].item()}: leave such data out, or fill them in")
@@ -72,11 +74,9 @@ def _check_data(inputs: object, targets: object) -> None:
 
 def _warn_of_scale(inputs: Tensor | Several, targets: Tensor) -> None:
     """Say so where data are far from order one, for which the default prior is made."""
-    parts = dict(inputs.items()) if isinstance(inputs, Several) else {None: inputs}
-    named = {"inputs" if of is None else f"inputs[{of!r}]": part for of, part in parts.items()} | {"targets": targets}
     far = {
         name: size
-        for name, part in named.items()
+        for name, part in (_named("inputs", inputs) | {"targets": targets}).items()
         if part.is_floating_point() and (size := float(part.square().mean(0).max().sqrt())) > LARGE
     }
     if far:
