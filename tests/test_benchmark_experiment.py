@@ -8,8 +8,16 @@ import torch
 
 from gpvi_lib import Adam, Gaussian, Generator, NegativeELBO, fit, hmc, score
 from gpvi_lib.errors import DivergedError
-from gpvi_lib.experiments import benchmark, get_experiment
+from gpvi_lib.experiments import (
+    benchmark,
+    benchmark_older,
+    classification,
+    classification_reference,
+    get_experiment,
+    one_dimensional_regression,
+)
 from gpvi_lib.experiments.known_targets import BreastCancer, EightSchools, Funnel
+from gpvi_lib.lab import runner
 from gpvi_lib.lab.experiment import RunContext
 
 CONTEXT = RunContext(torch.device("cpu"), 0, None, "test", False)
@@ -106,7 +114,7 @@ def test_a_langevin_network_loses_its_chains_on_the_centred_form():
     config["sampler"] = config["sampler"] | {"step_size": 0.05}
     target = benchmark.Counted(benchmark.TARGETS[config["target"]]())
     with pytest.raises(DivergedError, match="the loss is nan at step 1;"):
-        benchmark._trained(config, target, CONTEXT, torch.Generator().manual_seed(0))
+        benchmark.trained(config, target, CONTEXT, torch.Generator().manual_seed(0))
 
 
 def test_the_setting_is_the_same_on_every_target():
@@ -149,3 +157,49 @@ def test_refined_starts_where_its_training_ended(monkeypatch, tmp_path):
 def test_the_effects_are_centred(rng):
     z = torch.randn(5, 10, generator=rng)
     assert torch.equal(EightSchools(centred=False).of_chains(z), z)
+
+
+# ---------------------------------------------------------------- targets of other experiments
+
+
+@pytest.fixture(scope="module")
+def references(own_results):
+    """Long chains of Figures 8 and 9 at the size of smoke; the other references are sampled when they are asked for."""
+    for method in ("hmc_4", "hmc_2"):
+        runner.run_or_load(classification_reference.REFERENCE.cell(method, 0, "smoke"), progress=False)
+
+
+@pytest.mark.parametrize("row", get_experiment("benchmark-older").methods)
+def test_a_small_run_on_an_older_target_has_its_scores_and_counts(row, references):
+    outcome = benchmark_older.run(benchmark_older.config(row, "smoke"), row, CONTEXT)
+    scores = {"sigma_error", "total_variation", "w1", "w1_far"} & outcome.metrics.keys()
+    assert scores and all(math.isfinite(value) for value in outcome.metrics.values())
+    assert outcome.metrics["gradients"] > 0 and len(outcome.arrays["draws"]) == min(20, outcome.metrics["draws"])
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "config", "key"),
+    [
+        ("four_classes", classification, lambda row: classification.config(4, row, "smoke"), "total_variation"),
+        ("figure_1", one_dimensional_regression, lambda row: one_dimensional_regression.config(row, "smoke"), "w1"),
+    ],
+)
+def test_a_row_is_measured_as_those_of_the_targets_own_experiment(name, module, config, key, references):
+    own = config(benchmark_older.DENSITY)
+    there = module.run(own, benchmark_older.DENSITY, CONTEXT).arrays
+    here = benchmark_older.run(own | {"target": name, "method": "exact_density"}, "", CONTEXT).metrics
+    assert here[key] == pytest.approx(float(there[f"history_{key}"][-1]), rel=1e-3)
+
+
+def test_nothing_is_tuned_on_an_older_target():
+    for row in get_experiment("benchmark-older").methods:
+        found = benchmark_older.config(row, "paper")
+        if found["method"] in ("refined", "hmc_elsewhere"):
+            own = benchmark.config(f"funnel_{found['method']}", "paper")
+            keys = ("step_size", "adapt", "chains", "num_leapfrog", "num_steps", "burn_in")
+            assert {key: found[key] for key in keys} == {key: own[key] for key in keys}
+        elif found["method"] in ("livi", "gpvi"):
+            own = benchmark_older.TARGETS[found["target"]][1](benchmark_older.DENSITY, "paper")
+            assert {key: found[key] for key in ("steps", "lr", "final_lr")} == {
+                key: own[key] for key in ("steps", "lr", "final_lr")
+            }

@@ -7,6 +7,7 @@ from gpvi_lib.experiments import (
     activations,
     bayesian_linear_regression,
     benchmark,
+    benchmark_older,
     check_table,
     classification,
     classification_reference,
@@ -80,6 +81,7 @@ MODULES = (
     livi_cifar10,
     check_table,
     benchmark,
+    benchmark_older,
 )
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment for module in MODULES for experiment in module.EXPERIMENTS

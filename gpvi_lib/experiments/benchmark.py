@@ -261,22 +261,25 @@ def seeds(profile: str) -> tuple[int, ...]:
 # ---------------------------------------------------------------- running
 
 
-def _sampler(spec: dict, target: Counted, rng: torch.Generator) -> Sampler:
+def _sampler(spec: dict, target: Target, rng: torch.Generator, scale: Float[Tensor, " d"]) -> Sampler:
     if spec["kind"] != "langevin":
-        return build_sampler(spec, target.dim, 1.0, rng)
-    start = MeanField(torch.zeros(target.dim), 1.0)
-    return LangevinNetwork(start, target, spec["layers"], step_size=spec["step_size"])
+        return build_sampler(spec, target.dim, scale, rng)
+    start = MeanField(torch.zeros_like(scale), 1.0)
+    return LangevinNetwork(start, target, spec["layers"], step_size=spec["step_size"], dtype=scale.dtype)
 
 
-def _trained(config: dict, target: Counted, context: RunContext, rng: torch.Generator) -> Sampler:
-    sampler = _sampler(config["sampler"], target, rng)
+def trained(
+    config: dict, target: Target, context: RunContext, rng: torch.Generator, scale: Float[Tensor, " d"] | None = None
+) -> Sampler:
+    """The sampler of a configuration, trained; ``scale`` is that of its first samples, and 1 unless given."""
+    sampler = _sampler(config["sampler"], target, rng, torch.ones(target.dim) if scale is None else scale)
     train(sampler, target, build_objective(config["objective"]), config, context, rng, lambda step, sampler: {})
     return sampler
 
 
 def _run_trained(config: dict, target: Counted, context: RunContext) -> tuple[Tensor, Callable[[], dict[str, float]]]:
     rng = torch.Generator(context.device).manual_seed(context.seed)
-    sampler = _trained(config, target, context, rng)
+    sampler = trained(config, target, context, rng)
     draws = fixed_draws(sampler, config["draws"])
 
     def bounds() -> dict[str, float]:
@@ -292,7 +295,7 @@ def _run_chains(config: dict, target: Counted, context: RunContext) -> tuple[Ten
     rng = torch.Generator(context.device).manual_seed(context.seed)
     extra: dict[str, float] = {}
     if "training" in config:
-        sampler = _trained(config["training"], target, context, rng)
+        sampler = trained(config["training"], target, context, rng)
         start = fixed_draws(sampler, config["chains"], seed=7_000 + context.seed)
         extra["gradients_of_training"] = float(target.gradients)
     else:
@@ -317,7 +320,7 @@ def _warm_up() -> None:
 
     rng, context = torch.Generator().manual_seed(0), RunContext(torch.device("cpu"), 0, None, "first step", False)
     assert mcmc is not None
-    _trained({"steps": 2, "history_every": 2} | TRAINED["exact_density"], Counted(Funnel()), context, rng)
+    trained({"steps": 2, "history_every": 2} | TRAINED["exact_density"], Counted(Funnel()), context, rng)
 
 
 def run(config: dict, row: str, context: RunContext) -> Outcome:
