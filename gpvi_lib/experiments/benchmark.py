@@ -2,7 +2,7 @@ r"""Which method should a user take? Eleven methods at one setting on four poste
 
 A row ``<target>_<method>`` has the method's error, its coverage, its ELBO where there is one, and its cost by two
 counts: processor seconds until its draws are there, and gradients of the log-density, counted by the target itself.
-The draws are 2,000, of NUTS 1,000; the 200 particles of SVGD and GFSF are their draws.
+The draws are 2,000; the 200 particles of SVGD and GFSF are their draws.
 
 The targets are those on which a user would try a method first: eight schools in both forms, Neal's funnel, a logistic
 regression. One setting serves all targets: the generator is README's (64-64, five numbers of noise for ``g``, λ from
@@ -217,7 +217,7 @@ SIZES: dict[str, dict] = {
         "bracket": {"num_samples": 200, "draws": 50, "regression": 500, "values": 1_000},
     },
     "paper": {
-        "steps": 2_000, "hmc": (1_500, 500), "short": (100, 80), "nuts": (300, 250), "draws": DRAWS,
+        "steps": 2_000, "hmc": (1_500, 500), "short": (100, 80), "nuts": (300, 500), "draws": DRAWS,
         "bracket": {"num_samples": 1_000, "draws": 200, "regression": 2_000, "values": 5_000},
     },
 }  # fmt: skip
