@@ -13,13 +13,14 @@ import smoke_runs
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning import LocalProvisioner
+from traitlets.config import Config
 
 from gpvi_lib.paths import build_root
 from gpvi_lib.report.notebooks import SocketFiles
 
 INLINE = "module://matplotlib_inline.backend_inline"
-# Pictures on the page are drawn, but not laid out once more to be cut to what is drawn: nbval does not compare them.
-SETTINGS = ["--InlineBackend.print_figure_kwargs={'bbox_inches': None}"]
+NO_PICTURES = Config({"InlineBackend": {"figure_formats": set()}})
+"""On the page; nbval does not compare them, and `save_figure` draws each one."""
 
 
 class _Process:
@@ -56,7 +57,7 @@ class ForkedKernel(LocalProvisioner):
     """Starts a kernel by a fork instead of a command; all else is as for a kernel of this machine."""
 
     async def launch_kernel(self, cmd: list[str], **kwargs) -> KernelConnectionInfo:
-        arguments = cmd[cmd.index("ipykernel_launcher") + 1 :] + SETTINGS
+        arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
         self.cwd = kwargs.get("cwd") or os.getcwd()
         figures = {"GPVI_FIGURES": str(build_root() / "nbval")}  # what is trained live differs from the committed ones
         self.process = _Process(arguments, figures | (kwargs.get("env") or dict(os.environ)), self.cwd)
@@ -89,4 +90,4 @@ def _kernel(started: Connection, arguments: list[str], environment: dict[str, st
 
     matplotlib.rcParams["backend"] = environment.get("MPLBACKEND", INLINE)
     sys.modules.pop("matplotlib_inline.backend_inline", None)  # imported where there is a shell it hooks itself into it
-    IPKernelApp.launch_instance(argv=arguments)
+    IPKernelApp.launch_instance(argv=arguments, config=NO_PICTURES)
