@@ -160,6 +160,8 @@ SMOOTH = {"activation": "tanh"}
 """L′ has the Jacobian of g in its loss, which a kink of g would bias."""
 LANGEVIN_STEPS = {"smoke": 3, "quick": 100, "paper": 2_000}
 SHORT = benchmark.CHAINED["hmc_elsewhere"]
+KERNEL_SAMPLES = 32
+"""A step of GPVI at least: the three samples of LIVI's toy are nothing to estimate a direction with."""
 LINEAR = {"kind": "generator", "noise_dim": 3, "hidden": [], "noise_scale": 0.1, "train_noise_scale": True}
 """Table 2's generator has no λ, which L′ needs."""
 
@@ -168,6 +170,7 @@ def _other_objective(base: dict, name: str, method: str) -> dict:
     """The exact density's configuration with another objective."""
     number = base["objective"]["num_samples"]
     if method == "gpvi":
+        number = max(number, KERNEL_SAMPLES)
         return base | {"objective": {"kind": "gpvi", "num_samples": number, "inverse": {"kind": "block"}}}
     sampler = (LINEAR if name == "table_2" else base["sampler"]) | {"kind": "latent_generator"} | SMOOTH
     return base | {"sampler": sampler, "objective": {"kind": "livi", "num_samples": number}}
