@@ -2,9 +2,9 @@ r"""Rows of the benchmark on targets of other experiments: Table 2, Figures 1, 8
 
 A row ``<target>_<method>`` is measured as the rows of the target's own experiment are: ``sigma_error``, ``w1`` or
 ``total_variation``, of as many draws. Nothing is tuned here. The exact density has the settings of its own row on that
-target; L′ and the functional gradient take them over with their own objectives. SVGD, the Langevin network and the
-short chains have those of :mod:`.benchmark`, the latter two in units of the prior's scale. f-POVI's toy has no row of
-the exact density: there it and mean field have their settings of Figure 8.
+target, and L′ takes them over with its own objective. SVGD, the Langevin network and the short chains have those of
+:mod:`.benchmark`, the latter two in units of the prior's scale. Where a toy has no row of the exact density, of GPVI or
+of mean field, these have their settings of Figure 8.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -122,25 +123,28 @@ def _fpovi(config: dict, seed: int) -> Problem:
 
 DENSITY = "gpvi_exact_density"
 LIKE_FIGURE_8 = ("sampler", "objective", "steps", "lr", "final_lr", "history_every")
-"""What f-POVI's toy takes over from Figure 8."""
+"""What a method without a row of its own on a toy takes over from Figure 8."""
 
 
-def _fpovi_config(row: str, profile: str) -> dict:
-    """The configuration of f-POVI's toy with a row of Figure 8."""
+def _like_figure_8(row: str, profile: str, dtype: str = "float32") -> dict:
     taken = classification.config(4, row, profile)
-    taken["sampler"] = taken["sampler"] | {"dtype": "float64"}
-    return fpovi_toy.config("svgd", profile) | {key: taken[key] for key in LIKE_FIGURE_8}
+    return {key: taken[key] for key in LIKE_FIGURE_8} | {"sampler": taken["sampler"] | {"dtype": dtype}}
 
 
-TARGETS: dict[str, tuple[Callable[[dict, int], Problem], Callable[[str, str], dict]]] = {
-    "table_2": (_linear, bayesian_linear_regression.config),
-    "figure_1": (_line, one_dimensional_regression.config),
-    "four_classes": (_classes, lambda row, profile: classification.config(4, row, profile)),
-    "two_classes": (_classes, lambda row, profile: classification.config(2, row, profile)),
-    "livi_toy": (_livi, livi_toy.config),
+def _fpovi_config(profile: str) -> dict:
+    """The exact density as on Figure 8, on f-POVI's toy."""
+    return fpovi_toy.config("svgd", profile) | _like_figure_8(DENSITY, profile, "float64")
+
+
+TARGETS: dict[str, tuple[Callable[[dict, int], Problem], Callable[[str], dict]]] = {
+    "table_2": (_linear, partial(bayesian_linear_regression.config, DENSITY)),
+    "figure_1": (_line, partial(one_dimensional_regression.config, DENSITY)),
+    "four_classes": (_classes, partial(classification.config, 4, DENSITY)),
+    "two_classes": (_classes, partial(classification.config, 2, DENSITY)),
+    "livi_toy": (_livi, partial(livi_toy.config, DENSITY)),
     "fpovi_toy": (_fpovi, _fpovi_config),
 }
-"""Name -> what makes its problem, and the configuration of a row of its own experiment."""
+"""Name -> what makes its problem, and the configuration of the exact density there, at a profile."""
 
 # ---------------------------------------------------------------- methods
 
@@ -160,20 +164,18 @@ SMOOTH = {"activation": "tanh"}
 """L′ has the Jacobian of g in its loss, which a kink of g would bias."""
 LANGEVIN_STEPS = {"smoke": 3, "quick": 100, "paper": 2_000}
 SHORT = benchmark.CHAINED["hmc_elsewhere"]
-KERNEL_SAMPLES = 32
-"""A step of GPVI at least: the three samples of LIVI's toy are nothing to estimate a direction with."""
 LINEAR = {"kind": "generator", "noise_dim": 3, "hidden": [], "noise_scale": 0.1, "train_noise_scale": True}
 """Table 2's generator has no λ, which L′ needs."""
 
 
-def _other_objective(base: dict, name: str, method: str) -> dict:
-    """The exact density's configuration with another objective."""
-    number = base["objective"]["num_samples"]
-    if method == "gpvi":
-        number = max(number, KERNEL_SAMPLES)
-        return base | {"objective": {"kind": "gpvi", "num_samples": number, "inverse": {"kind": "block"}}}
+FROM_FIGURE_8 = {"gpvi": "gpvi_best", "mean_field": "mf_vi_best"}
+"""Method -> its row of Figure 8, whose settings it has on the toys."""
+
+
+def _livi_config(base: dict, name: str) -> dict:
+    """The exact density's configuration with L′ as its objective."""
     sampler = (LINEAR if name == "table_2" else base["sampler"]) | {"kind": "latent_generator"} | SMOOTH
-    return base | {"sampler": sampler, "objective": {"kind": "livi", "num_samples": number}}
+    return base | {"sampler": sampler, "objective": {"kind": "livi", "num_samples": base["objective"]["num_samples"]}}
 
 
 def _parts(row: str) -> tuple[str, str]:
@@ -181,10 +183,9 @@ def _parts(row: str) -> tuple[str, str]:
 
 
 def config(row: str, profile: str) -> dict:
-    """Everything but the seed: the configuration of the target's own row of the exact density, with what differs."""
+    """Everything but the seed: the configuration of the exact density on the target, with what differs."""
     name, method = _parts(row)
-    own = "mf_vi_best" if method == "mean_field" else DENSITY
-    base = TARGETS[name][1](own, profile) | {"target": name, "method": method, "batch_size": None}
+    base = TARGETS[name][1](profile) | {"target": name, "method": method, "batch_size": None}
     if method in CHAINED:
         num_steps, burn_in = benchmark.SIZES[profile]["short"]
         training = base if method == "refined" else None
@@ -194,7 +195,10 @@ def config(row: str, profile: str) -> dict:
         return base | benchmark.TRAINED["langevin"] | {"steps": steps, "history_every": steps}
     if method == "svgd":
         return base | benchmark.TRAINED["svgd"] | {"noise_scale_lr": None}
-    return _other_objective(base, name, method) if method in ("livi", "gpvi") else base
+    if method in FROM_FIGURE_8:
+        base.pop("noise_scale_lr", None)
+        return base | _like_figure_8(FROM_FIGURE_8[method], profile, base["sampler"].get("dtype", "float32"))
+    return _livi_config(base, name) if method == "livi" else base
 
 
 def seeds(profile: str) -> tuple[int, ...]:
