@@ -302,3 +302,18 @@ def test_transposed_digits_are_the_hardest_set():
     for method in CURVES:
         areas = {name: number(method, f"auroc_{name}").mean() for name in SETS}
         assert min(areas, key=areas.__getitem__) == "transposed"
+
+
+def test_the_settings_of_the_appendix():
+    chosen, exact = (MNIST.record(m).config["sampler"] for m in (LAST, "gpvi_exact_density_bayes"))
+    shapes = " → ".join(f"{height}×{width}" for height, width in chosen["shapes"])
+    said = f"σ = {chosen['noise_scale']} and {MNIST.record(LAST).config['objective']['iterations']} iterations for L″; "
+    said += f"generator {shapes}. L′ and the exact density have an MLP with $k={exact['noise_dim']}$ and "
+    said += f"{exact['hidden'][0]} {exact['activation'].upper()} units; λ of the exact density is trained at "
+    assert said + f"1e-2 from {exact['noise_scale']}." in told()
+    assert MNIST.record("gpvi_exact_density_bayes").config["noise_scale_lr"] == 1e-2
+    other = MNIST.record("livi_full_bayes").config["sampler"]
+    assert (other["noise_dim"], other["hidden"], other["activation"]) == (64, [128], "elu")
+    config = MNIST.record(LAST).config
+    assert f"{config['test']:,} of the official 10,000" in told()
+    assert f"{config['unseen_images']:,} of each set, transposed MNIST {config['test']:,}" in told()
