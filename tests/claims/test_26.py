@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from of_records import Runs
 
-from gpvi_lib.experiments import benchmark, get_experiment
+from gpvi_lib.experiments import benchmark, get_experiment, linear_problem
 from gpvi_lib.paths import repository
 
 NEW, REFERENCE = Runs("benchmark"), Runs("benchmark-reference")
@@ -56,6 +57,110 @@ NETWORKS = {
 }
 
 
+LATER = Runs("benchmark-older")
+MEASURED = {"table_2": ("sigma_error",), "four_classes": ("total_variation",), "two_classes": ("total_variation",)}
+REGIONS = tuple(f"w1_{name}" for name in ("data", "gap", "near", "far"))
+
+
+def later(name, method):
+    """The mean error of a row of `benchmark-older`."""
+    keys = REGIONS if name == "fpovi_toy" else MEASURED.get(name, ("w1",))
+    return np.mean([LATER.metric(f"{name}_{method}", key).mean() for key in keys])
+
+
+def short_chains():
+    """Experiment -> the errors of short HMC from the prior and from a trained start."""
+    names = {"one-dimensional-regression": "figure_1", "classification-4": "four_classes"}
+    return {of: [later(names.get(of, "two_classes"), m) for m in ("hmc_elsewhere", "refined")] for of in NETWORKS}
+
+
+def seconds_of_a_trained_start():
+    """Over those of the same chains from the prior."""
+    networks = ("figure_1", "four_classes", "two_classes", "livi_toy", "fpovi_toy")
+    cost = {(n, m): LATER.metric(f"{n}_{m}", "processor_seconds").mean() for n in networks for m in STARTS}
+    return sorted(round(cost[n, "refined"] / cost[n, "hmc_elsewhere"]) for n in networks)
+
+
+STARTS = ("refined", "hmc_elsewhere")
+SENTENCES = {
+    "level on two": lambda: (
+        f"On four and two classes they have {later('four_classes', 'hmc_elsewhere'):.3f} and "
+        f"{later('two_classes', 'hmc_elsewhere'):.3f}, HMC "
+        + " and ".join(f"{older(f'classification-{c}', 'total_variation', {'hmc': HMC})['hmc']:.3f}" for c in (4, 2))
+        + ", of 100 draws each."
+    ),
+    "f-POVI's toy": lambda: (
+        f"On f-POVI's toy they have {later('fpovi_toy', 'hmc_elsewhere'):.3f}, SVGD's best row "
+        f"{np.mean([Runs('fpovi-toy').metric('svgd', key).mean() for key in REGIONS]):.3f}"
+    ),
+    "a trained start": lambda: (
+        "helps on three of five: "
+        f"{later('figure_1', 'refined'):.2f} instead of {later('figure_1', 'hmc_elsewhere'):.2f} on Figure 1, "
+        f"{later('fpovi_toy', 'refined'):.3f} instead of {later('fpovi_toy', 'hmc_elsewhere'):.3f} on f-POVI's toy, "
+        f"{later('livi_toy', 'refined'):.1f} instead of {later('livi_toy', 'hmc_elsewhere'):.1f} on LIVI's. "
+        f"It takes {seconds_of_a_trained_start()[0]} to {seconds_of_a_trained_start()[-1]} times as long."
+    ),
+    "SVGD on LIVI's toy": lambda: (
+        f"have the smallest error of all rows,** {later('livi_toy', 'svgd'):.2f} against the ensemble's "
+        f"{Runs('livi-toy').metric('deep_ensemble', 'w1').mean():.2f}."
+    ),
+    "draws of Table 2": lambda: (
+        f"of 2,000 exact draws the covariance is off by {error_of_exact_draws(2_000):.2f} there in the mean, of theirs "
+        f"by {later('table_2', 'hmc_elsewhere'):.2f}, with a trained start by {later('table_2', 'refined'):.2f}."
+    ),
+}
+
+
+def error_of_exact_draws(number):
+    """Of their covariance, in the mean over 100 samples of each problem of Table 2's first three."""
+    found, config = [], LATER.record("table_2_refined").config
+    for seed in LATER.seeds:
+        mean, covariance = (target := linear_problem.problem(config, seed, torch.device("cpu"))).exact_moments()
+        root, rng = torch.linalg.cholesky(covariance), torch.Generator().manual_seed(seed)
+        for _ in range(100):
+            x = torch.randn(number, len(mean), generator=rng, dtype=root.dtype) @ root.mT
+            found.append(linear_problem.errors(target, mean, torch.cov(x.mT))["sigma_error"])
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("key", SENTENCES)
+def test_the_page_says_what_the_records_say(key):
+    assert SENTENCES[key]() in text()
+
+
+def test_where_a_hundred_short_chains_are_far_off():
+    table = {row[0]: row[1:] for row in printed("Figure 1")}
+    assert table["short HMC, 100 chains"][0] == "20" and float(table["short HMC, 100 chains"][3]) > 4.5
+    assert "On Figure 1 they have 20 times the best error, on LIVI's toy 5 times" in text()
+    over_all_weights = Runs("one-dimensional-regression").metric("hmc", "w1").mean()
+    assert over_all_weights < 0.2 * later("figure_1", "hmc_elsewhere")  # long HMC over all weights
+    assert all(
+        LATER.metric(f"{n}_hmc_elsewhere", "processor_seconds").max() < 1.1 for n in ("four_classes", "two_classes")
+    )
+
+
+def test_trained_samplers_on_the_toys():
+    livi = Runs("livi-toy")
+    trained = [min(livi.metric(m, "w1").mean() for m in MEAN_FIELD), livi.metric("gpvi_exact_density", "w1").mean()]
+    trained += [later("livi_toy", "gpvi"), livi.metric("livi_diagonal", "w1").mean()]
+    assert 4 <= min(trained) / later("livi_toy", "svgd") < 5
+    mine = [later("fpovi_toy", m) for m in ("mean_field", "exact_density", "gpvi", "livi")]
+    assert 14 <= min(mine) / later("fpovi_toy", "refined") < 15 and "at least 4 and 14 times the best error" in text()
+
+
+def test_l_prime_and_the_langevin_network_in_table_2():
+    regression = Runs("bayesian-linear-regression")
+    others = {m: regression.metric(m, "sigma_error")[:3].mean() for m in ("hmc_best", "gpvi_exact_density")}
+    assert 0.8 < later("table_2", "livi") / others["hmc_best"] < 1.2
+    assert later("table_2", "livi") < others["gpvi_exact_density"]
+    ahead = [n for n in benchmark.TARGETS if mean(n, "livi") < mean(n, "exact_density")]
+    assert ahead == ["logistic"] and "By error L′ is ahead of it on two of five." in text()
+    assert round(later("table_2", "langevin") / later("table_2", "livi")) == 43
+    table = {row[0]: row[-1] for row in printed("| funnel   | logistic")}
+    names = ("exact density", "LIVI, L′ with trained s", "GPVI, functional gradient")
+    assert [f"{float(table[name]):.1f}" for name in names] == ["1.6", "2.0", "4.3"]
+
+
 def test_the_references_have_mixed():
     found = [REFERENCE.record(name).metrics["rhat_max"] for name in ("eight_schools", "logistic")]
     assert f"{max(found):.3f}" == "1.003" and "split R-hat of the two references is 1.003" in text()
@@ -71,9 +176,14 @@ def test_hmc_is_near_the_best_on_all_eight_posteriors_where_it_ran():
         assert min(errors, key=errors.get) == "hmc"
         assert all(errors[m] >= 1.8 * errors["hmc"] for m in ("mean_field", "exact_density", "gpvi"))
         methods = get_experiment(name).methods
+        target = {"one-dimensional-regression": "figure_1", "classification-4": "four_classes"}.get(name, "two_classes")
+        assert 1.6 * errors["hmc"] <= later(target, "livi")
         amortised = {m: (m,) for m in methods if m in ("amortized_svgd", "amortized_gfsf", "amortized_ksd")}
         assert len(amortised) >= 2 and min(older(name, key, amortised).values()) >= 1.8 * errors["hmc"]
-    assert "at least 1.8 times HMC's error" in text()
+    assert text().count("at least 1.6 times HMC's") == 2
+    found = {name: older(name, key, {"hmc": HMC})["hmc"] for name, (key, _) in NETWORKS.items()}
+    ratios = [found[name] / min(found[name], *rest) for name, rest in short_chains().items()]
+    assert f"{max(ratios):.2f}" == "1.04" and "1.04 on the three networks where it ran" in text()
 
 
 def test_where_hmc_has_not_converged():
@@ -82,9 +192,9 @@ def test_where_hmc_has_not_converged():
     for name in ("eight_schools_centred", "funnel"):
         assert f"{NEW.metric(f'{name}_hmc', 'rhat_max').max():.2f}" == "1.37"
     assert "1.21 and 1.28 in the mean over seeds, and 1.37 at most" in text()
-    assert f"{NEW.metric('funnel_nuts', 'rhat_max').max():.2f}" == "1.35"
+    assert f"{NEW.metric('funnel_nuts', 'rhat_max').max():.2f}" == "1.21"
     divergences = NEW.metric("eight_schools_centred_nuts", "divergences")
-    assert (divergences.min(), divergences.max()) == (15, 42) and "15 to 42 divergences" in text()
+    assert (divergences.min(), divergences.max()) == (14, 36) and "14 to 36 divergences" in text()
     best = min(mean("eight_schools_centred", other) for other in LISTED)
     each = np.sort(NEW.metric("eight_schools_centred_hmc", "error")) / best
     assert [f"{value:.1f}" for value in each] == ["0.5", "1.1", "2.1"]
@@ -101,7 +211,6 @@ def test_a_hundred_short_chains():
 
 def test_the_exact_density_and_the_functional_gradient():
     assert abs(mean("eight_schools", "exact_density") / mean("eight_schools", "hmc") - 1) < 0.05
-    assert f"{ratio('logistic', 'exact_density'):.1f}" == "7.6"
     for name in benchmark.TARGETS:
         assert (NEW.metric(f"{name}_exact_density", "elbo") > NEW.metric(f"{name}_gpvi", "elbo")).all()
         cost = mean(name, "gpvi", "processor_seconds") / mean(name, "exact_density", "processor_seconds")
@@ -109,7 +218,7 @@ def test_the_exact_density_and_the_functional_gradient():
     ahead = [name for name in benchmark.TARGETS if mean(name, "gpvi") < mean(name, "exact_density")]
     assert ahead == ["logistic"]
     assert [f"{mean('logistic', m):.2f}" for m in ("livi", "gpvi", "exact_density")] == ["0.23", "0.27", "0.29"]
-    assert "L′ 0.23, GPVI 0.27, exact density 0.29" in text()
+    assert "L′ has 0.23, GPVI 0.27 and the exact density 0.29;" in text()
 
 
 def test_the_langevin_network():
@@ -146,17 +255,17 @@ def test_exact_draws_have_an_error_too():
 def test_draws_that_were_kept():
     for name in benchmark.TARGETS:
         draws = {m: mean(name, m, "draws") for m in LISTED}
-        assert {m: n for m, n in draws.items() if n != 2_000} == {"svgd": 200, "gfsf": 200, "nuts": 1_000}
-    fewer = math.sqrt((1 / 1_000 + 1 / 4_000) / (1 / 2_000 + 1 / 4_000))
-    assert round(fewer, 1) == 1.3 == round(ratio("logistic", "nuts"), 1)
+        assert {m: n for m, n in draws.items() if n != 2_000} == {"svgd": 200, "gfsf": 200}
     nuts, short = ({name: mean(name, m, "gradients") for name in benchmark.TARGETS} for m in ("nuts", "hmc_elsewhere"))
     config = NEW.record("funnel_nuts").config
-    assert (config["warmup"], config["draws_of_a_chain"], config["chains"]) == (300, 250, 4)
-    longer = [(300 + 500) / (300 + 250) * nuts[name] / short[name] for name in benchmark.TARGETS]
-    assert f"{longer[0]:.2f}" == "0.33"
-    assert (f"{min(longer[1:]):.2f}", f"{max(longer[1:]):.2f}") == ("1.05", "1.26") and "1.05 to 1.26" in text()
-    assert [f"{nuts[name] / 1_000:.0f}" for name in benchmark.TARGETS] == ["23", "72", "86", "77"]
-    assert {f"{short[name] / 2_000:.0f}" for name in benchmark.TARGETS} == {"49", "50"}
+    assert (config["warmup"], config["draws_of_a_chain"], config["chains"]) == (300, 500, 4)
+    first, *rest = (round(nuts[name] / 2_000) for name in benchmark.TARGETS)
+    said = f"NUTS takes {first} on eight schools that is not centred and {min(rest)} to {max(rest)} on the other three"
+    assert said in text() and {f"{short[name] / 2_000:.0f}" for name in benchmark.TARGETS} == {"49", "50"}
+    chains = ("hmc", "hmc_elsewhere", "refined")
+    for name in benchmark.TARGETS:
+        dearest = max(mean(name, m, "processor_seconds") for m in chains)
+        assert NEW.metric(f"{name}_nuts", "processor_seconds").min() > dearest
 
 
 def test_what_training_bought():
@@ -190,7 +299,7 @@ def test_coverage_of_the_others():
     assert (f"{np.min(covered):.0%}", f"{np.max(covered):.0%}") == ("86%", "91%") and "86 to 91 %" in text()
     chains = LISTED[6:]
     covered = [NEW.metric(f"{name}_{m}", "coverage") for name in benchmark.TARGETS for m in chains]
-    assert (f"{np.min(covered):.0%}", f"{np.max(covered):.0%}") == ("84%", "93%") and "84 to 93 %" in text()
+    assert (f"{np.min(covered):.0%}", f"{np.max(covered):.0%}") == ("84%", "91%") and "84 to 91 %" in text()
     worst = {(name, m): NEW.metric(f"{name}_{m}", "coverage_min").min() for name in benchmark.TARGETS for m in chains}
     assert min(worst, key=worst.get) == ("funnel", "nuts") and f"{min(worst.values()):.0%}" == "56%"
     exact, _ = benchmark.reference("logistic", "paper")
@@ -292,9 +401,7 @@ def test_rows_that_are_not_joined():
 
     others = [error("fpovi-toy", m) for m in ("pi_sgld", "w_sgld")] + [error("fpovi-toy-controls", "map_ensemble")]
     assert {f"{value:.3f}" for value in others} == {"0.276", "0.277"} and f"{error('fpovi-toy', 'svgd'):.3f}" == "0.277"
-    table = {row[0]: row[1:] for row in printed("Figure 1")}
-    ensemble = [float(value) for value in table["deep ensemble"][:4]]
-    assert f"{np.median([*ensemble, 1.0]):.1f}" == "1.3" and table["deep ensemble"][4] == "6.4"
+    assert round(toy.metric("avb", "w1").mean() / later("livi_toy", "svgd")) == 2
 
 
 def test_the_short_version():
@@ -303,7 +410,7 @@ def test_the_short_version():
 
 EXPECTED = {
     "at most 31 coordinates": "short HMC, 100 chains",
-    "at most 31 coordinates, and gradients are what costs": "short HMC, 100 chains",
+    "at most 31 coordinates, and gradients are what costs": "NUTS (Pyro)",
     "a funnel in the posterior": "exact density, then short HMC",
     "at most 31 coordinates, a trained sampler": "exact density",
     "at most 31 coordinates, a density": "exact density",
@@ -316,10 +423,10 @@ EXPECTED = {
 
 
 def test_the_printed_list_is_what_readme_says_in_short():
-    """The list is the notebook's output; here its ten lines, and that seven of them do not hang on the factor."""
+    """The list is the notebook's output; here its ten lines, and that six of them do not hang on the factor."""
     assert {row[0]: row[1].strip("*") for row in printed("near the best as well")} == EXPECTED
     rows = printed("factor 1.5 (1.1)")
-    assert sum(len(set(row[1:])) == 1 for row in rows) == 7 and "Of ten lines seven do not change." in text()
+    assert sum(len(set(row[1:])) == 1 for row in rows) == 6 and "Of ten lines six do not change." in text()
     readme = (repository() / "README.md").read_text().partition("| Use | when |")[2].partition("Whatever")[0]
     advised = re.findall(r"^\| ([^|]+?) \|", readme, re.MULTILINE)
     assert [name.partition(",")[0] for name in advised] == [
