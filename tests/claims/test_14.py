@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+import of_records
 import torch
 from of_records import Runs, within
 from scipy.stats import spearmanr
@@ -18,6 +19,7 @@ BEST = tuple(FIGURES[4].experiment.rows)
 METHODS = FIGURES[4].experiment.methods
 PRINTED = tuple(method for method in METHODS if method not in BEST)
 SEEDS = FIGURES[4].seeds
+FUNCTIONS = Runs("classification-functions")
 DISTANCES = ("total_variation", "rmse_mean", "rmse_sd")
 
 
@@ -588,3 +590,40 @@ def test_one_seed_of_the_exact_inverse_has_four_classes_at_350000_steps():
 
 def test_the_unit_of_sigma_far():
     assert [f"{posterior(c):.2f}" for c in FIGURES] == ["0.19", "0.32"]
+
+
+def functions(c, method, key="total_variation"):
+    return FUNCTIONS.metric(f"{method}_{c}", key)
+
+
+def said_of_functions():
+    """What section 7 says of f-SVGD with the matched prior, from the records."""
+    found = {c: (metric(c, "svgd").mean(), functions(c, "f_svgd").mean(), metric(c, "hmc_best").mean()) for c in (4, 2)}
+    return (
+        "With the matched prior f-SVGD has a TV of "
+        f"{found[4][1]:.3f} and {found[2][1]:.3f} where SVGD has {found[4][0]:.3f} and {found[2][0]:.3f} (3 seeds). "
+        f"HMC's hundred draws have {found[4][2]:.3f} and {found[2][2]:.3f}"
+    )
+
+
+def test_particles_that_repel_as_functions():
+    text = of_records.told("14")
+    assert said_of_functions() in text
+    for c in (4, 2):
+        assert (functions(c, "f_svgd") < 0.5 * metric(c, "svgd").min()).all()
+        assert (functions(c, "f_svgd") < metric(c, "gpvi_exact_density").min()).all()
+        assert (functions(c, "f_gfsf") < metric(c, "gfsf").min()).all()
+    assert functions(2, "f_svgd").mean() < metric(2, "hmc_best").mean()
+    assert functions(4, "f_svgd").mean() > metric(4, "hmc_best").mean()
+
+
+def test_the_matched_prior_is_nearer_than_the_closed_form():
+    four = {m: functions(4, m).mean() for m in FUNCTION_ROWS}
+    assert max(four["f_svgd"], four["f_gfsf"]) < min(four["f_svgd_closed_form"], four["f_gfsf_closed_form"])
+    low, high = (min, max)
+    closed = [functions(4, m, "sd_far").mean() for m in ("f_svgd_closed_form", "f_gfsf_closed_form")]
+    matched = [functions(4, m, "sd_far").mean() for m in ("f_svgd", "f_gfsf")]
+    assert high(closed) < low(matched)
+
+
+FUNCTION_ROWS = ("f_svgd", "f_svgd_closed_form", "f_gfsf", "f_gfsf_closed_form")
