@@ -182,8 +182,14 @@ def test_hmc_is_near_the_best_on_all_eight_posteriors_where_it_ran():
         assert len(amortised) >= 2 and min(older(name, key, amortised).values()) >= 1.8 * errors["hmc"]
     assert text().count("at least 1.6 times HMC's") == 2
     found = {name: older(name, key, {"hmc": HMC})["hmc"] for name, (key, _) in NETWORKS.items()}
-    ratios = [found[name] / min(found[name], *rest) for name, rest in short_chains().items()]
-    assert f"{max(ratios):.2f}" == "1.04" and "1.04 on the three networks where it ran" in text()
+    functions = Runs("classification-functions").metric("f_svgd_2", "total_variation").mean()
+    best = {name: min(found[name], *rest) for name, rest in short_chains().items()}
+    best["classification-2"] = min(best["classification-2"], functions)
+    assert f"{functions:.3f} against HMC's {found['classification-2']:.3f}" in text()
+    assert (
+        f"{max(found[name] / best[name] for name in found):.2f}" == "1.21"
+        and "1.21 on the three networks where it ran" in text()
+    )
 
 
 def test_where_hmc_has_not_converged():
