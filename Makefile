@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Two notebooks at a time: each keeps its own copy of torch and its data in memory.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ "$$n" -lt 2 ] && echo 1 || echo 2)
-# Test files at a time, one thread of torch each: one more than cores, for some wait for kernels, browsers and commands.
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ "$$n" -gt 3 ] && echo 4 || echo "$$((n + 1))")
+# Test files at a time, one thread of torch each.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); [ "$$n" -gt 4 ] && echo 4 || echo "$$n")
 COVERAGE = 90
 
 # Of the environment in use: .venv, or with an empty VENV the one that PYTHON belongs to.

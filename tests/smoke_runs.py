@@ -14,20 +14,22 @@ from pathlib import Path
 from gpvi_lib.report import notebooks
 
 FORKS = get_context("forkserver")
-# Other people's packages only: a mutation brings a library of its own.
 WANTED = (
+    # Forgotten again where a mutation brings a library of its own.
+    *("gpvi_lib.experiments", "gpvi_lib.report.plotting", "gpvi_lib.report.tables"),
     *("torch", "scipy.stats", "pandas", "seaborn", "sklearn.datasets", "arviz", "ot", "IPython", "jaxtyping"),
     *("safetensors", "tqdm.auto", "ipykernel.ipkernel", "matplotlib_inline"),
     *("nbclient", "nbformat", "nbval.kernel", "papermill", "pytest"),  # this module and `forked_kernels.py`
 )
 FORKS.set_forkserver_preload(list(WANTED))
+WITHOUT_FIGURES = "from gpvi_lib.report import plotting; plotting.save_figure = lambda *arguments: None"
 
 
 def run(path: Path, library: Path | None = None, timeout: float = 300) -> tuple[str, str] | None:
     """Run the cells of a notebook in its folder, figures drawn to files only.
 
     Args:
-        library: the folder of the `gpvi_lib` that it imports, if not this one.
+        library: the folder of the `gpvi_lib` that it imports, if not this one; then figures are not drawn.
         timeout: seconds for all cells.
 
     Returns:
@@ -37,6 +39,8 @@ def run(path: Path, library: Path | None = None, timeout: float = 300) -> tuple[
     known = notebooks.parameters_of(notebooks.read(path))
     at = next(n for n, source in enumerate(cells) if "profile =" in source)
     cells.insert(at + 1, "\n".join(f"{name} = {value!r}" for name, value in (known | {"profile": "smoke"}).items()))
+    if library is not None:
+        cells.insert(0, WITHOUT_FIGURES)
     ours, theirs = FORKS.Pipe(duplex=False)
     process = FORKS.Process(target=_run, args=(theirs, cells, path.parent, library, dict(os.environ)))
     process.start()
