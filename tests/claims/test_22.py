@@ -101,8 +101,8 @@ SENTENCES = {
     ),
     "wheel": lambda: (
         f"f-SVGD has {first(WHEEL, 'f_svgd'):.0f} %, and {late(WHEEL, 'f_svgd'):.1f} % in the second half, "
-        f"on seed 0. On seed 1 it has {regret(WHEEL, 'f_svgd')[1]:.0f} %: "
-        f"there it has given up arm 4 ({arms('f_svgd', 1)[3]} plays), and with it one quadrant of the ring. The other rows have one seed. "
+        f"on seed 0. On seed 1 it has {regret(WHEEL, 'f_svgd')[1]:.0f} %: there it has given up arm 4 "
+        f"({arms('f_svgd', 1)[3]} plays), and with it one quadrant of the ring. The other rows have one seed. "
         f"SVGD plays the fifth arm in {arms('svgd')[4]:,} of 10,000 rounds and has {first(WHEEL, 'svgd'):.0f} %. Mean "
         f"field has {first(WHEEL, 'mf_vi'):.0f} %"
     ),
@@ -118,9 +118,9 @@ SENTENCES = {
     ),
     "after 50,000": lambda: (
         f"it would end at {ending(WHEEL, 'f_svgd'):.1f} % on the wheel, in the mean of two seeds, "
-        f"and {ending(MUSHROOM, 'f_svgd'):.1f} % on mushrooms; "
-        f"7.54 ± 0.41 and 4.39 ± 0.39 are printed. Mean field would end at {ending(WHEEL, 'mf_vi'):.1f} and {ending(MUSHROOM, 'mf_vi'):.1f} %; 55.77 ± 8.29 and 19.15 ± 5.98 are "
-        "printed."
+        f"and {ending(MUSHROOM, 'f_svgd'):.1f} % on mushrooms; 7.54 ± 0.41 and 4.39 ± 0.39 are printed. Mean field "
+        f"would end at {ending(WHEEL, 'mf_vi'):.1f} and {ending(MUSHROOM, 'mf_vi'):.1f} %; 55.77 ± 8.29 and 19.15 ± "
+        "5.98 are printed."
     ),
     "missed": lambda: f"f-SVGD misses {100 * missed()[0]:.0f} to {100 * missed()[1]:.0f} % of the rare rounds.",
     "the fifth arm": lambda: (
