@@ -15,12 +15,11 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning import LocalProvisioner
 from traitlets.config import Config
 
-from gpvi_lib.paths import build_root
 from gpvi_lib.report.notebooks import SocketFiles
 
 INLINE = "module://matplotlib_inline.backend_inline"
 NO_PICTURES = Config({"InlineBackend": {"figure_formats": set()}})
-"""On the page; nbval does not compare them, and `save_figure` draws each one."""
+"""On the page; nbval does not compare them."""
 
 
 class _Process:
@@ -59,8 +58,7 @@ class ForkedKernel(LocalProvisioner):
     async def launch_kernel(self, cmd: list[str], **kwargs) -> KernelConnectionInfo:
         arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
         self.cwd = kwargs.get("cwd") or os.getcwd()
-        figures = {"GPVI_FIGURES": str(build_root() / "nbval")}  # what is trained live differs from the committed ones
-        self.process = _Process(arguments, figures | (kwargs.get("env") or dict(os.environ)), self.cwd)
+        self.process = _Process(arguments, kwargs.get("env") or dict(os.environ), self.cwd)
         self.pid = self.pgid = self.process.pid
         return self.connection_info
 
@@ -88,6 +86,10 @@ def _kernel(started: Connection, arguments: list[str], environment: dict[str, st
     import matplotlib
     from ipykernel.kernelapp import IPKernelApp
 
+    from gpvi_lib.report import plotting
+
+    # Every artist is drawn, no file is written: what is trained live differs from the committed figures.
+    plotting.save_figure = lambda figure, name, profile: figure.draw_without_rendering()
     matplotlib.rcParams["backend"] = environment.get("MPLBACKEND", INLINE)
     sys.modules.pop("matplotlib_inline.backend_inline", None)  # imported where there is a shell it hooks itself into it
     IPKernelApp.launch_instance(argv=arguments, config=NO_PICTURES)

@@ -20,6 +20,9 @@ WANTED = (
     *("torch", "scipy.stats", "pandas", "seaborn", "sklearn.datasets", "arviz", "ot", "IPython", "jaxtyping"),
     *("safetensors", "tqdm.auto", "ipykernel.ipkernel", "matplotlib_inline"),
     *("nbclient", "nbformat", "nbval.kernel", "papermill", "pytest"),  # this module and `forked_kernels.py`
+    # What these import at the first use: an optimizer, arviz, a count of operations. It takes a second.
+    *("torch._dynamo", "torch.fx.experimental.symbolic_shapes", "torch.utils.flop_counter", "dask.array"),
+    *("pyro.infer", "pyro.distributions.transforms", "torchmetrics.functional.classification", "tabulate"),
 )
 FORKS.set_forkserver_preload(list(WANTED))
 WITHOUT_FIGURES = "from gpvi_lib.report import plotting; plotting.save_figure = lambda *arguments: None"

@@ -6,7 +6,7 @@ samples are. Every seed is another start of the same problem.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import torch
 from jaxtyping import Float
@@ -192,6 +192,12 @@ def seeds(profile: str) -> tuple[int, ...]:
     return tuple(range(3 if profile == "paper" else 1))
 
 
+@cache
+def _grid(potential: str) -> PlaneGrid:
+    """Made once for all runs of a process."""
+    return PlaneGrid(EnergyPotential(potential))
+
+
 class Judge:
     """What is measured of a sampler of one potential, always against the confined potential.
 
@@ -202,7 +208,7 @@ class Judge:
 
     def __init__(self, potential: str, num_samples: int) -> None:
         self.target, self.num_samples = EnergyPotential(potential), num_samples
-        self.grid = PlaneGrid(self.target)
+        self.grid = _grid(potential)
         self.exact = self.exact_samples(0)
 
     def exact_samples(self, seed: int) -> Float[Tensor, "n 2"]:
