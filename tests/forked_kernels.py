@@ -13,6 +13,7 @@ import smoke_runs
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning import LocalProvisioner
+from matplotlib.figure import Figure
 from traitlets.config import Config
 
 from gpvi_lib.report.notebooks import SocketFiles
@@ -88,8 +89,13 @@ def _kernel(started: Connection, arguments: list[str], environment: dict[str, st
 
     from gpvi_lib.report import plotting
 
-    # Every artist is drawn, no file is written: what is trained live differs from the committed figures.
-    plotting.save_figure = lambda figure, name, profile: figure.draw_without_rendering()
+    plotting.save_figure = _draw
     matplotlib.rcParams["backend"] = environment.get("MPLBACKEND", INLINE)
     sys.modules.pop("matplotlib_inline.backend_inline", None)  # imported where there is a shell it hooks itself into it
     IPKernelApp.launch_instance(argv=arguments, config=NO_PICTURES)
+
+
+def _draw(figure: Figure, name: str, profile: str) -> str:
+    """Draws every artist and writes no file, for what is trained live differs from the committed figures."""
+    figure.draw_without_rendering()
+    return f"figures/{profile}/{name}.png"

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from pandas import DataFrame
 from torch import Tensor
 
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import Cell, Experiment
 from gpvi_lib.lab.records import Record
-from gpvi_lib.paths import repository
+from gpvi_lib.paths import repository, results_root
+from gpvi_lib.report import scoreboard
 
 
 @cache
@@ -25,6 +27,16 @@ def read(cell: Cell) -> tuple[Record, dict[str, Tensor]]:
     """A record and its arrays, read again once it has changed."""
     path = records.record_path(cell)
     return _read(cell, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@cache
+def _board(written: int) -> DataFrame:
+    return scoreboard.build("paper")
+
+
+def board() -> DataFrame:
+    """The scoreboard of the records, built again once a record has changed or is new."""
+    return _board(max(path.stat().st_mtime_ns for path in (results_root() / "paper").rglob("*")))
 
 
 def told(number: str) -> str:

@@ -177,7 +177,7 @@ def test_17_from_two_to_five_dimensions():
 
 
 def test_the_errors_of_mu_are_not_counted_and_two_of_the_higher_are_times():
-    board = scoreboard.build("paper")
+    board = of_records.board()
     of_paper = board[board["item"].str.startswith("gpvi/") & (board["setting"] == "printed")]
     higher = of_paper[(of_paper["verdict"] == "higher error") & of_paper["paper_mean"].notna()]
     assert sorted(higher["item"].str.contains("overhead")) == [False, False, True, True]

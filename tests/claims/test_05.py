@@ -1,12 +1,12 @@
 """What notebook 05 says of its records: exact inverse and helper on Gaussians."""
 
 import numpy as np
+import of_records
 import pytest
 import torch
 from of_records import arrays, history, values
 
 from gpvi_lib.experiments.gaussian_density import factor, variance_ratios
-from gpvi_lib.report import scoreboard
 
 CONTROL = "gaussian-density-controls"
 LOST = 0.1  # of its variance: a direction with less counts as lost
@@ -71,7 +71,7 @@ def test_one_covariance_makes_two_thirds_of_the_mean_in_two_dimensions():
 
 @pytest.fixture
 def board():
-    found = scoreboard.build("paper")
+    found = of_records.board()
     chosen = found["method"].isin(("amortized_svgd", "gpvi", "gpvi_exact_jac")) & (found["n_seeds"] > 0)
     return found[found["item"].str.startswith("gpvi/table5") & chosen]
 

@@ -4,6 +4,7 @@ from functools import cache
 from itertools import combinations
 
 import numpy as np
+import of_records
 import torch
 from of_records import Runs
 from scipy import stats
@@ -80,7 +81,7 @@ CRITIC = ("gpvi/table1/5d", "amortized_ksd")
 @cache
 def verdicts():
     """(method, setting, d) -> the scoreboard's word."""
-    board = scoreboard.build("paper")
+    board = of_records.board()
     board = board[board["item"].str.startswith("gpvi/table1") & (board["n_seeds"] > 0)]
     return {
         (row.method, row.setting, int(row.item[-2])): scoreboard.words(row.verdict, row.verdict_median)

@@ -1,11 +1,11 @@
 """What notebook 13 says in prose of the records, held to the records."""
 
 import numpy as np
+import of_records
 import torch
 from of_records import Runs
 
 from gpvi_lib.experiments import bayesian_linear_regression as regression
-from gpvi_lib.report import scoreboard
 
 RUNS, SETTINGS = Runs("bayesian-linear-regression"), Runs("bayesian-linear-regression-settings")
 SEEDS = RUNS.seeds
@@ -67,7 +67,7 @@ def test_a_slow_helper_loses_its_way_on_one_problem_and_hmc_with_twice_our_step_
 
 
 def test_printed_gpvi_scatters_and_no_printed_row_that_does_agrees():
-    board = scoreboard.build("paper")
+    board = of_records.board()
     board = board[board["item"] == "gpvi/table2"]
     board = board[(board["n_seeds"] == board["n_seeds"].max()) & (board["metric"] == "sigma_error")]
     scattered = board[(board["ours_sd"] > 0.4 * board["ours_mean"]) & (board["setting"] == "printed")]

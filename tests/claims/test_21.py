@@ -1,6 +1,7 @@
 """What notebook 21 says of its records: yacht and boston, 20 splits, paired."""
 
 import numpy as np
+import of_records
 import pytest
 from of_records import Runs
 from scipy.stats import t as student
@@ -134,7 +135,7 @@ def test_the_records_are_as_long_as_printed_on_all_splits():
 
 
 def test_the_verdicts_of_tables_4_and_5():
-    board = scoreboard.build("paper")
+    board = of_records.board()
     names = [f"fpovi/table{table}/{name}" for table in (4, 5) for name in RUNS]
     printed = ("svgd", "w_sgld", "pi_sgld", "f_svgd", "f_w_sgld", "f_pi_sgld")
     rows = board[board["item"].isin(names) & board["method"].isin(printed) & (board["setting"] == "printed")]

@@ -8,6 +8,7 @@ import math
 import re
 
 import numpy as np
+import of_records
 import test_05
 import test_10
 import test_12
@@ -179,7 +180,7 @@ def test_the_figures_of_images():
     assert f"calibration error is {ours['ece']:.4f}, where {printed:.3f} is printed." in said(UNPRINTED)
     assert f"Its AUROC is {ours['auroc']:.3f}, and SVGD's {svgd['auroc']:.3f}" in said(UNPRINTED)
     assert open_category.SIZES["cifar10"]["epochs"]["short"] == open_category.SIZES["mnist"]["epochs"]["short"] == 3
-    board = scoreboard.build("paper")
+    board = of_records.board()
     cifar = board[(board["item"] == "gpvi/table4/cifar10") & (board["metric"] == "auroc") & (board["n_seeds"] > 0)]
     cifar = cifar[cifar["paper_mean"].notna()]
     assert len(cifar) == 5 and (cifar["ours_mean"] < cifar["paper_mean"]).all()
