@@ -11,10 +11,12 @@ from gpvi_lib.errors import DivergedError
 from gpvi_lib.experiments import (
     benchmark,
     benchmark_older,
+    benchmark_uci,
     classification,
     classification_reference,
     get_experiment,
     one_dimensional_regression,
+    uci_regression,
 )
 from gpvi_lib.experiments.known_targets import BreastCancer, EightSchools, Funnel
 from gpvi_lib.lab import runner
@@ -205,3 +207,22 @@ def test_nothing_is_tuned_on_an_older_target():
             row = {"gpvi": "gpvi_best", "mean_field": "mf_vi_best"}.get(found["method"], benchmark_older.DENSITY)
             own = classification.config(4, row, "paper")
             assert all(found[key] == own[key] for key in ("steps", "lr", "final_lr", "objective"))
+
+
+@pytest.mark.parametrize("method", get_experiment("benchmark-uci").methods)
+def test_a_small_run_on_tables_has_the_scores_of_the_other_rows_there(method):
+    outcome = benchmark_uci.run(benchmark_uci.config(method, "smoke"), method, CONTEXT)
+    there = uci_regression.run(uci_regression.config("svgd", "smoke"), "svgd", CONTEXT)
+    assert there.metrics.keys() <= outcome.metrics.keys() and outcome.metrics["processor_seconds"] > 0
+    assert all(math.isfinite(value) for value in outcome.metrics.values())
+
+
+def test_nothing_is_tuned_on_tables():
+    settings = ("sets", "samples", "steps", "lr", "final_lr", "batch_size")
+    for method, row in {"gfsf": "svgd", "livi": "gpvi_exact_density"}.items():
+        own, found = uci_regression.config(row, "paper"), benchmark_uci.config(method, "paper")
+        assert {key: found[key] for key in settings} == {key: own[key] for key in settings}
+    chains = ("step_size", "adapt", "chains", "num_leapfrog", "num_steps", "burn_in")
+    for method in ("refined", "hmc_elsewhere"):
+        own, found = benchmark.config(f"funnel_{method}", "paper"), benchmark_uci.config(method, "paper")
+        assert {key: found[key] for key in chains} == {key: own[key] for key in chains}

@@ -8,6 +8,7 @@ from gpvi_lib.experiments import (
     bayesian_linear_regression,
     benchmark,
     benchmark_older,
+    benchmark_uci,
     check_table,
     classification,
     classification_reference,
@@ -82,6 +83,7 @@ MODULES = (
     check_table,
     benchmark,
     benchmark_older,
+    benchmark_uci,
 )
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment for module in MODULES for experiment in module.EXPERIMENTS

@@ -2,9 +2,10 @@ r"""Rows of the benchmark on targets of other experiments: Table 2, Figures 1, 8
 
 A row ``<target>_<method>`` is measured as the rows of the target's own experiment are: ``sigma_error``, ``w1`` or
 ``total_variation``, of as many draws. Nothing is tuned here. The exact density has the settings of its own row on that
-target, and L′ takes them over with its own objective. SVGD, the Langevin network and the short chains have those of
-:mod:`.benchmark`, the latter two in units of the prior's scale. Where a toy has no row of the exact density, of GPVI or
-of mean field, these have their settings of Figure 8.
+target, and L′ takes them over with its own objective. SVGD, GFSF, the Langevin network and the short chains have those
+of :mod:`.benchmark`, the latter two in units of the prior's scale; SVGD on functions has SVGD's, with the printed prior
+of functions. Where a toy has no row of the exact density, of GPVI or of mean field, these have their settings of
+Figure 8.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from gpvi_lib.experiments import (
 )
 from gpvi_lib.experiments.chains import run_hmc
 from gpvi_lib.experiments.evaluation import Functions, evenly, fixed_draws
+from gpvi_lib.experiments.function_models import function_rows
 from gpvi_lib.function_priors import weight_scale
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.targets import Target
@@ -150,16 +152,19 @@ TARGETS: dict[str, tuple[Callable[[dict, int], Problem], Callable[[str], dict]]]
 
 CHAINED = ("refined", "hmc_elsewhere")
 NETWORK = ("livi", *CHAINED)
+PARTICLES = ("svgd", "gfsf")
 METHODS = {
     "table_2": ("livi", "langevin", *CHAINED),
     "figure_1": NETWORK,
     "four_classes": NETWORK,
     "two_classes": NETWORK,
-    "livi_toy": ("gpvi", "svgd", *CHAINED),
+    "livi_toy": ("gpvi", *PARTICLES, "f_svgd", *CHAINED),
     "fpovi_toy": ("mean_field", "exact_density", "gpvi", *NETWORK),
 }
 """The Langevin network only in Table 2. The score of a ReLU network's posterior jumps, which biases its gradient; on
 LIVI's toy its chains are lost with the benchmark's first step size, and with a hundredth of it after 28 steps."""
+ENDS = (-1.5, 1.5)
+"""Of the inputs that the network of LIVI's toy sees."""
 SMOOTH = {"activation": "tanh"}
 """L′ has the Jacobian of g in its loss, which a kink of g would bias."""
 LANGEVIN_STEPS = {"smoke": 3, "quick": 100, "paper": 2_000}
@@ -197,8 +202,11 @@ def config(row: str, profile: str) -> dict:
     if method == "langevin":
         steps = LANGEVIN_STEPS[profile]
         return base | benchmark.TRAINED["langevin"] | {"steps": steps, "history_every": steps}
-    if method == "svgd":
-        return base | benchmark.TRAINED["svgd"] | {"noise_scale_lr": None}
+    if method in PARTICLES:
+        return base | benchmark.TRAINED[method] | {"noise_scale_lr": None}
+    if method == "f_svgd":
+        objective = function_rows(*ENDS, profile)["f_svgd"]["objective"]
+        return base | benchmark.TRAINED["svgd"] | {"noise_scale_lr": None, "objective": objective}
     if method in FROM_FIGURE_8:
         base.pop("noise_scale_lr", None)
         return base | _like_figure_8(FROM_FIGURE_8[method], profile, base["sampler"].get("dtype", "float32"))

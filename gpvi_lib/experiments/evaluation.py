@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpvi_lib.inverse import BlockInverse, HelperInverse, kernel_gradients
 from gpvi_lib.kernels import RBF
+from gpvi_lib.latent import LatentSampler
 from gpvi_lib.metrics import wasserstein_1d
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, with_density
@@ -95,7 +96,9 @@ def findings(report: CheckReport) -> dict[str, float]:
 
 
 def has_density(sampler: Sampler) -> bool:
-    """Whether it is mean field, or a generator with λ."""
+    """Whether it is mean field, or a generator with λ and as many noises as coordinates."""
+    if isinstance(sampler, LatentSampler):
+        return False
     return isinstance(sampler, MeanField) or (isinstance(sampler, Generator) and sampler.log_noise_scale is not None)
 
 

@@ -101,7 +101,8 @@ def data_sets(profile: str) -> tuple[str, ...]:
 # ---------------------------------------------------------------- methods
 
 
-def _train(config: dict, problem: Problem, context: RunContext) -> Measured:
+def trained(config: dict, problem: Problem, context: RunContext) -> Measured:
+    """A sampler trained on one split of one set, and measured."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target = problem.posterior
     sampler = build_sampler(config["sampler"], target.dim, target.prior.scale, rng)
@@ -145,7 +146,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         problem = Problem(name, config, context)
         if method == "hmc":
             return _run_hmc(config, name, problem, context)
-        return _train(config, problem, context)
+        return trained(config, problem, context)
 
     return over_sets(config["sets"], context, one)
 

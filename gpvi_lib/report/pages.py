@@ -156,7 +156,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "beyond the papers: all methods at one setting",
         "notebooks/26-which-one",
-        ("benchmark", "benchmark-older", "benchmark-reference"),
+        ("benchmark", "benchmark-older", "benchmark-uci", "benchmark-reference"),
     ),
     ("section 4.5", "docs/performance", ("overhead",)),
 )
