@@ -46,6 +46,12 @@ def told(number: str) -> str:
     return " ".join(" ".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown").split())
 
 
+def code(number: str) -> list[str]:
+    """The code cells of a notebook."""
+    (path,) = (repository() / "notebooks").glob(f"{number}-*.ipynb")
+    return ["".join(c["source"]) for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+
+
 @dataclass(frozen=True)
 class Runs:
     """The records of one experiment at ``paper``."""

@@ -1,8 +1,13 @@
 """What notebook 20 says of its records: f-POVI's toy, three seeds."""
 
 import numpy as np
+import of_records
 import pytest
+import torch
 from of_records import Runs
+
+from gpvi_lib.experiments import fpovi_toy as toy
+from gpvi_lib.metrics import wasserstein_1d
 
 TOY, CONTROLS = Runs("fpovi-toy"), Runs("fpovi-toy-controls")
 REGIONS = ("data", "gap", "near", "far")
@@ -42,10 +47,48 @@ def test_the_width_of_f_svgd_is_within_45_percent():
         assert (abs(ratio(TOY, "f_svgd", region) - 1) < 0.455).all()
 
 
-def test_svgds_single_function_is_nearer_to_hmc_but_in_the_gap():
-    for region in ("data", "near", "far"):
+def test_svgds_single_function_is_nearer_to_hmc_beyond_the_data_level_among_them_and_farther_in_the_gap():
+    for region in ("near", "far"):
         assert distance(TOY, "f_svgd", region).min() > distance(TOY, "svgd", region).max()
     assert distance(TOY, "f_svgd", "gap").max() < distance(TOY, "svgd", "gap").min()
+    one, band = distance(TOY, "svgd", "data"), distance(TOY, "f_svgd", "data")
+    draws = toy.read_reference("hmc_50", "paper")
+    halves = float(wasserstein_1d(draws[:500], draws[500:])[toy.regions()["data"]].mean())
+    assert band.min() - one.max() < halves < 2 * (band.max() - one.max())
+    said = f"{one.mean():.3f} against {band.min():.3f} to {band.max():.3f}, where two halves of HMC's draws are"
+    assert f"{said} {halves:.2f} apart" in of_records.told("20")
+
+
+def test_over_the_second_half_the_width_of_f_svgd_moves():
+    steps, said = TOY.history("f_svgd", "step")[0], []
+    for region in ("data", "gap", "far"):
+        found = 100 * TOY.history("f_svgd", f"sd_ratio_{region}")[:, steps >= steps[-1] / 2]
+        said.append(f"{found.min():.0f} to {found.max():.0f} %")
+    assert f"it has {said[0]} among the data, {said[1]} in the gap and {said[2]} far away" in of_records.told("20")
+
+
+def test_without_repulsion_beyond_the_data():
+    found = [
+        ratio(CONTROLS, "f_closed_form_without_repulsion", r) / ratio(CONTROLS, "f_svgd_closed_form", r)
+        for r in ("near", "far")
+    ]
+    assert f"{100 * np.min(found):.0f} to {100 * np.max(found):.0f} % of it beyond" in of_records.told("20")
+
+
+def test_the_effective_dimensions_of_values_and_weights():
+    """On the linear models of section 3: 20 data and 41 points of the grid."""
+    features, said = {}, {"values": [], "weights": []}
+    (cell,) = [cell for cell in of_records.code("20") if cell.startswith("def features")]
+    exec("import torch\n" + cell, features)
+    x = toy.data()[0][:, 0]
+    for m in (10, 100, 1_000):
+        phi, here = (features["features"](at, m) for at in (x, torch.cat([x, toy.grid()[::4]])))
+        weights = torch.eye(m) - phi.mT @ torch.linalg.inv(phi @ phi.mT + 0.04 * torch.eye(len(x))) @ phi
+        for key, covariance in (("values", here @ weights @ here.mT), ("weights", weights)):
+            said[key].append(float(covariance.trace() ** 2 / covariance.square().sum()))
+    assert len(here) == 61 and {round(value) for value in said["values"]} == {2, 3}
+    weights = [f"{value:.0f}" for value in said["weights"]]
+    assert f"The weights have {weights[0]}, {weights[1]} and {weights[2]}." in of_records.told("20")
 
 
 def test_svgds_single_function_is_nearer_than_the_prior_everywhere_and_the_exact_process():
