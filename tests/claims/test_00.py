@@ -217,17 +217,15 @@ def test_function_space_on_uci():
 
 def test_bandits():
     test_22.test_the_orders_that_are_said()
-    svgd, functions, field = (f"{test_22.regret(test_22.MUSHROOM, m)[0]:.1f} %" for m in ("svgd", "f_svgd", "mf_vi"))
-    assert f"f-SVGD has {functions}, mean field {field}, SVGD in weights {svgd} (1 seed)" in told()
-    games = [f"{test_22.regret(test_22.WHEEL, m)[0]:.0f} %" for m in ("mf_vi", "svgd")]
-    both = test_22.listed(test_22.regret(test_22.WHEEL, "f_svgd"))
-    found, wide = (test_22.regret(test_22.WHEEL, m) for m in ("gp", "gp_as_networks"))
-    process = f"has {found.min():.0f} to {found.max():.0f} % ({len(found)} seeds), with the networks' prior variance "
-    process += f"{wide.min():.0f} to {wide.max():.0f} %"
-    assert (
-        f"f-SVGD has {both} % (2 seeds), mean field {games[0]}, SVGD {games[1]} (1 seed)" in of_records.told("00")
-        and process in told()
-    )
+    said = {
+        name: [test_22.listed(test_22.regret(runs, method)) for method in ("f_svgd", "svgd", "mf_vi")]
+        for name, runs in (("wheel", test_22.WHEEL), ("mushroom", test_22.MUSHROOM))
+    }
+    for functions, weights, field in said.values():
+        assert f"f-SVGD has {functions} %, SVGD {weights} %, mean field {field} % (3 seeds)" in of_records.told("00")
+    found, wide = (test_22.regret(test_22.WHEEL, method) for method in ("gp", "gp_as_networks"))
+    process = f"has {test_22.between(found)} %, with the networks' prior variance {test_22.between(wide)} %"
+    assert process in of_records.told("00")
 
 
 def test_livi():
