@@ -16,6 +16,7 @@ from jupyter_client.provisioning import LocalProvisioner
 from matplotlib.figure import Figure
 from traitlets.config import Config
 
+from gpvi_lib.report import plotting
 from gpvi_lib.report.notebooks import SocketFiles
 
 INLINE = "module://matplotlib_inline.backend_inline"
@@ -87,8 +88,6 @@ def _kernel(started: Connection, arguments: list[str], environment: dict[str, st
     import matplotlib
     from ipykernel.kernelapp import IPKernelApp
 
-    from gpvi_lib.report import plotting
-
     plotting.save_figure = _draw
     matplotlib.rcParams["backend"] = environment.get("MPLBACKEND", INLINE)
     sys.modules.pop("matplotlib_inline.backend_inline", None)  # imported where there is a shell it hooks itself into it
@@ -96,6 +95,7 @@ def _kernel(started: Connection, arguments: list[str], environment: dict[str, st
 
 
 def _draw(figure: Figure, name: str, profile: str) -> str:
-    """Draws every artist and writes no file, for what is trained live differs from the committed figures."""
+    """All of `save_figure` but its files, for what is trained live differs from the committed figures."""
     figure.draw_without_rendering()
+    plotting.figure_data(figure)
     return f"figures/{profile}/{name}.png"

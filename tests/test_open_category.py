@@ -236,9 +236,9 @@ run_with_checkpoints(sys.argv[2], Path(sys.argv[3]))
 
 
 def run_with_checkpoints(method, checkpoint):
-    """Twelve steps on the digits, with a checkpoint after each."""
+    """Thirty steps on the digits, with a checkpoint after each."""
     checkpoints.Schedule.due = lambda self: self.path is not None
-    config = oc.digits_config(method, "smoke") | {"steps": 12, "history_every": 4}
+    config = oc.digits_config(method, "smoke") | {"steps": 30, "history_every": 10}
     return oc.run(config, method, RunContext(torch.device("cpu"), 0, checkpoint, "test", progress=False))
 
 
@@ -246,15 +246,15 @@ def run_with_checkpoints(method, checkpoint):
 def test_a_killed_run_goes_on_to_the_same_result(method, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints.Schedule, "due", checkpoints.Schedule.due)  # undone after the test
     checkpoint = tmp_path / "run.pt"
-    # As many threads as here: three steps with one and the rest with two differ by 1e-6, and for amortised KSD visibly.
+    # As many threads as here: eight steps with one and the rest with two differ by 1e-6, and for amortised KSD visibly.
     threads = str(torch.get_num_threads())
     command = [sys.executable, "-c", VICTIM, os.path.dirname(__file__), method, str(checkpoint), threads]
     with subprocess.Popen(command, cwd=repository()) as victim:
-        while (not checkpoint.exists() or step_of(checkpoint) < 3) and victim.poll() is None:
+        while (not checkpoint.exists() or step_of(checkpoint) < 7) and victim.poll() is None:
             time.sleep(0.01)
         victim.send_signal(signal.SIGKILL)
-    left = 12 - step_of(checkpoint)
-    assert victim.returncode == -signal.SIGKILL and 0 < left <= 9
+    left = 30 - step_of(checkpoint)
+    assert victim.returncode == -signal.SIGKILL and 0 < left <= 23
     steps, plain = [], Training.advance
     monkeypatch.setattr(Training, "advance", lambda self: steps.append(self.step) or plain(self))
     resumed = run_with_checkpoints(method, checkpoint)
