@@ -33,6 +33,7 @@ def book(tmp_path_factory):
     return folder
 
 
+CUT_CODE = "[...document.querySelectorAll('div.highlight pre')].filter(e => e.scrollWidth > e.clientWidth).length"
 DESKTOP, PHONE = ({"width": width, "height": 900} for width in (1300, 390))
 
 
@@ -55,6 +56,7 @@ def test_a_page_is_whole(book, page, name):
     page.goto((book / f"{name}.html").as_uri())
     page.wait_for_function(RENDERED, timeout=120_000)
     assert page.locator("mjx-merror").count() == 0
+    assert page.evaluate(CUT_CODE) == 0
     for width in (DESKTOP, PHONE):
         page.set_viewport_size(width)
         assert page.evaluate(TOO_WIDE) <= 0
