@@ -80,7 +80,7 @@ figures: env ## run every notebook (PROFILE=quick unless given) and print its sc
 	@"$(PY)" -m gpvi_lib scoreboard --profile $(or $(PROFILE),quick) </dev/null
 	@echo "The figures are in $${GPVI_FIGURES:-figures}/$(or $(PROFILE),quick)/"
 
-test: lint ## all that CI checks: lint, tests with coverage, committed notebooks against their outputs
+test: env ## all that CI checks: tests with coverage (lint is one of them), committed notebooks against their outputs
 	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -q tests notebooks --nbval --nbval-current-env -n $(WORKERS) --dist loadfile \
 	  --no-loadscope-reorder --durations=30 -rs --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
 

@@ -13,6 +13,7 @@ from gpvi_lib.report import notebooks
 
 RENDERED = "() => [...document.querySelectorAll('.math')].every(formula => formula.querySelector('mjx-container'))"
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+CUT_CODE = "[...document.querySelectorAll('div.highlight pre')].filter(e => e.scrollWidth > e.clientWidth).length"
 PAGES = [
     "README",
     "CONTRIBUTING",
@@ -33,7 +34,6 @@ def book(tmp_path_factory):
     return folder
 
 
-CUT_CODE = "[...document.querySelectorAll('div.highlight pre')].filter(e => e.scrollWidth > e.clientWidth).length"
 DESKTOP, PHONE = ({"width": width, "height": 900} for width in (1300, 390))
 
 

@@ -213,6 +213,12 @@ def write_python(path: Path, case: str) -> Path:
     return path
 
 
+def test_make_lint_finds_nothing():
+    """`make test` has it here, beside the other tests; `make check` begins with it."""
+    done = make("lint", "VENV=", f"PYTHON={sys.executable}")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_bare_make_names_every_target_in_one_line():
     listed = re.findall(r"(?m)^make (\w+) +\S.*$", make().stdout)
     text = (ROOT / "Makefile").read_text()

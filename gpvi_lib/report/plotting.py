@@ -179,11 +179,16 @@ def save_figure(fig: Figure, name: str, profile: str) -> str:
         raise GPVIError(f"figure name {name!r} must be made of lower-case letters, digits, '-' and '_'")
     fig.draw_without_rendering()  # limits and categorical ticks settle only now
     text = _json_text({"figure": name, "profile": profile, **figure_data(fig)})
+    layout = fig.get_layout_engine()
+    if layout is not None:
+        fig.set_layout_engine("none")  # it has been laid out, which takes as long as drawing it
     box = _note_profile(fig, profile)
     content = io.BytesIO()
     digest = hashlib.sha256(text.encode()).hexdigest()
     metadata = {"Software": None, DATA_HASH_KEY: digest}  # no version: the bytes depend on the figure alone
     fig.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata=metadata, bbox_inches=box)
+    if layout is not None:
+        fig.set_layout_engine(layout)
     path = figures_root() / profile / f"{name}.png"
     write_atomically(path.with_suffix(".json"), text.encode())
     write_atomically(path, content.getvalue())
