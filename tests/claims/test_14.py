@@ -661,3 +661,29 @@ def test_the_matched_prior_is_nearer_than_the_closed_form():
 
 
 FUNCTION_ROWS = ("f_svgd", "f_svgd_closed_form", "f_gfsf", "f_gfsf_closed_form")
+
+
+def test_accuracy_finds_the_three_farthest_printed_rows_with_four_classes():
+    accuracy = {m: metric(4, m, "accuracy_percent").mean() for m in PRINTED}
+    below = {m for m, value in accuracy.items() if value < 99.9}
+    assert below == set(sorted(PRINTED, key=lambda m: metric(4, m).mean())[-3:])
+    assert all(metric(2, m, "accuracy_percent").min() == 100 for m in PRINTED)
+    assert "Test accuracy finds the three farthest with four; all others have 100 %" in of_records.told("14")
+
+
+def test_what_is_left_of_the_spread_of_svgd_and_gfsf():
+    left = [relative(c, m).mean() for c in FIGURES for m in ("svgd", "gfsf", "amortized_svgd", "amortized_gfsf")]
+    ends = f"{100 * min(left):.0f} to {100 * max(left):.0f} % of the posterior's is left"
+    assert ends in of_records.told("14")
+
+
+def test_what_a_trained_lambda_and_the_exact_density_bring():
+    found = {m: [f"{metric(c, m).mean():.3f}" for c in FIGURES] for m in ("gpvi_best", "gpvi_exact_jac")}
+    assert found == {"gpvi_best": ["0.050", "0.100"], "gpvi_exact_jac": ["0.477", "0.083"]}
+    assert "the TV is 0.050 in place of 0.477, but 0.100 in place of 0.083 with two classes" in of_records.told("14")
+    assert f"{metric(4, 'gpvi_exact_density').mean():.3f}" == "0.049"
+
+
+def test_one_network_at_the_end_of_svgd_has_the_distance_that_section_2_names():
+    assert f"{longer(4, 'svgd'):.2f}" == "0.11" and longer(4, "gpvi", "accuracy_percent") == 23
+    assert f"{longer(4, 'deep_ensemble', 'sd_far') / posterior(4):.2f}" == "0.45"
