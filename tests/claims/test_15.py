@@ -5,6 +5,7 @@ from functools import cache
 import nbformat
 import numpy as np
 from of_records import within
+from scipy import stats
 
 from gpvi_lib import paths
 from gpvi_lib.experiments import get_experiment, open_category
@@ -317,6 +318,28 @@ def test_over_twelve_epochs_gpvis_auroc_hardly_climbs():
     assert np.round(area[[-5, -3, -2, -1]], 3).tolist() == [0.968, 0.976, 0.957, 0.976]
     assert round(area[-4:].mean(), 3) == 0.97 and round(area[-4:].mean() - area[:4].mean(), 3) == 0.005
     assert round(np.abs(np.diff(area)).mean(), 3) == 0.013
+    rises = {m: curves("auroc")[m][-4:].mean() - curves("auroc")[m][:4].mean() for m in curves("auroc")}
+    found = (f"{rises[m]:.3f}" for m in ("svgd_best", "deep_ensemble", "mf_vi"))
+    assert "(SVGD {}, ensemble {}, mean field {})".format(*found) in PROSE
+
+
+def test_the_run_of_twelve_epochs_is_not_that_of_three_going_on():
+    third = {m: [curves("auroc")[m][2], runs().arrays[m][0]["history_auroc"][-1]] for m in curves("auroc")}
+    here, there = third.pop("gpvi_best")
+    assert f"after epoch 3 this seed has an AUROC of {here:.3f} here and {there:.3f} there" in PROSE
+    assert all(abs(longer - short) < 5e-5 for longer, short in third.values())
+
+
+def test_by_ece_gpvi_is_ahead_of_svgd_at_1_and_level_with_mean_field():
+    def low_high(mine, theirs):
+        a, b = ([arrays["history_ece"][-1] for arrays in runs().arrays[m]] for m in (mine, theirs))
+        return stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+
+    ours = ("gpvi_best", "gpvi_exact_density", "gpvi_authors")
+    assert all(low_high(m, "svgd")[1] < 0 for m in ours)
+    assert [low_high(m, "deep_ensemble")[1] < 0 for m in ours] == [False, False, True]
+    assert all(low_high(m, other)[0] < 0 < low_high(m, other)[1] for m in ours for other in ("mf_vi", "svgd_best"))
+    assert round(means().loc["svgd", "ece"], 3) == 0.010 and f"{means().loc['svgd_best', 'ece']:.3f}" == "0.006"
 
 
 def test_mean_field_is_level_with_gpvi_and_steadier_and_the_other_rivals_are_ahead():

@@ -353,8 +353,9 @@ def test_what_training_bought():
 
 
 def test_the_funnel_and_the_forms_of_eight_schools():
-    off = {m: [mean(n, m) / mean(n, "draws") for n in ("eight_schools_centred", "funnel")] for m in ("refined", "hmc")}
-    ends = [f"{value:.1f}" for value in (min(sum(off.values(), [])), max(sum(off.values(), [])))]
+    two = ("eight_schools_centred", "funnel")
+    off = [mean(name, method) / mean(name, "draws") for name in two for method in ("refined", "hmc")]
+    ends = [f"{value:.1f}" for value in (min(off), max(off))]
     assert f"their errors are {ends[0]} to {ends[1]} times those of exact draws" in text()
     tied = {row[0]: row for row in printed("near the best as well")}["a funnel in the posterior"]
     assert tied[2] == "1.13" and tied[3].startswith("HMC 1.13") and "a tie with HMC" in text()
