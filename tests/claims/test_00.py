@@ -42,11 +42,15 @@ def test_the_errors_of_table_2(place):
     assert exact in here and helper in here
     printed = [f"{readme.of_table_2(method):.2f}" for method in ("gpvi_exact_jac", "gpvi")]
     assert (
-        f"error of {exact}; {printed[0]} ± 0.07 is printed" in of_records.told("00")
+        f"relative covariance error of {exact}; {printed[0]} ± 0.07 is printed" in of_records.told("00")
         and f"we get {helper}, where {printed[1]}" in told()
     )
     assert round(readme.sigma_error("gpvi_best"), 2) < 0.05 and not test_13.lost("gpvi_best")
     assert readme.sigma_error("gpvi") > 3 * readme.sigma_error("gpvi_exact_jac")
+    rows = ("mf_vi", "svgd", "gpvi_exact_jac_best", "gpvi_best", "mf_vi_best", "svgd_best", "hmc_best")
+    field, svgd, *best, hmc = (f"{readme.sigma_error(method):.2f}" for method in rows)
+    said = f"mean field {field}, SVGD {svgd}; at our settings {', '.join(best)}, HMC {hmc} with 80,000 draws"
+    assert said in told()
     assert f"the exact inverse ends at {exact} where {printed[0]} ± 0.07 is printed" in told()
 
 
@@ -54,13 +58,6 @@ def test_the_time_of_a_step_is_that_of_readme():
     readme.test_readme_gives_the_time_of_a_step()
     for text in ("1.1 to 1.4 times", "from 60,000 weights up, and 1.1 to 3.2 times below"):
         assert text in told() and text in readme.said("README")
-    bench = json.loads((repository() / "results" / "bench" / "amd-epyc-2-threads.json").read_text())
-    two = [row["ratio"] for row in bench["steps"] if row["method"] == "gpvi_block" and row["dim"] > 60_000]
-    for name in ("mnist", "cifar10"):
-        two.append(1 + Runs("overhead").record(f"gpvi_{name}_best").metrics["extra_time_fraction_independent"])
-    assert (
-        f"Where both draw two batches, the 1.1 to 1.4 are {min(two):.1f} to {max(two):.2f}" in told() and len(two) == 4
-    )
 
 
 def test_2_a_step_on_the_exact_density():
@@ -120,14 +117,19 @@ def test_8_smooth_units_cut_the_critics_error_to_a_third():
 def test_9_the_printed_chains_do_not_mix():
     test_08.test_the_printed_chains_do_not_mix_on_a_network()
     test_08.test_no_prediction_of_the_printed_chains_passes_and_their_probabilities_are_far_from_nuts()
-    assert "R-hat of its predictions up to 2.76 (8 chains)" in told()
+    assert "R-hat of its predictions up to 2.76 (8 chains, 1 seed)" in told()
+    behind = readme.sigma_error("hmc")
+    assert f"on the regression it is behind, at {behind:.2f}, but a hundred exact draws have 0.19" in told()
+    assert f"{test_13.exact_draws().mean():.2f}" == "0.19"
 
 
 def test_11_images():
     test_15.test_no_form_of_gpvi_is_ahead_of_the_strong_rivals()
     auroc = test_15.means()["auroc"]
     text = (
-        f"AUROC {auroc['gpvi_best']:.3f} after 3 of 100 epochs, a deep ensemble {auroc['deep_ensemble']:.3f} (3 seeds)"
+        f"AUROC {auroc['gpvi']:.2f} at λ = 1 as printed; trained λ {auroc['gpvi_best']:.3f} to "
+        f"{auroc['gpvi_authors']:.3f}, mean field {auroc['mf_vi']:.3f}, SVGD {auroc['svgd']:.3f} to "
+        f"{auroc['svgd_best']:.3f}, an ensemble {auroc['deep_ensemble']:.3f}"
     )
     assert text in told() and auroc["gpvi_exact_density"].round(3) == auroc["gpvi_best"].round(3)
 
@@ -140,20 +142,16 @@ def test_12_figure_1():
     assert round(gpvi / svgd) == 26 and "26 times as far from NUTS" in told()
 
 
-def test_14_two_classes():
-    hmc, svgd, ensemble, gpvi = (
-        f"{test_14.metric(2, method).mean():.2f}" for method in ("hmc", "svgd", "deep_ensemble", "gpvi")
-    )
-    lengths = [Runs("classification-2").record(method).config["steps"] for method in ("svgd", "deep_ensemble", "gpvi")]
-    assert lengths == [20_000, 8_000, 400]
-    longer = test_14.LONG.record("deep_ensemble_2")
-    assert longer.config["steps"] == 100_000
-    text = (
-        f"HMC {hmc}, SVGD {svgd} after 20,000 of 500,000 steps, ensemble {ensemble} after 8,000 "
-        f"({longer.metrics['total_variation']:.2f} after 100,000, 1 seed), GPVI {gpvi} after 400; "
-        f"four classes: GPVI {test_14.metric(4, 'gpvi').mean():.2f} after 400"
-    )
-    assert text in told()
+def test_14_the_longest_runs():
+    hmc = "/".join(f"{test_14.metric(c, 'hmc').mean():.2f}" for c in (4, 2))
+    rows, parts = {"SVGD": "svgd", "exact inverse": "gpvi_exact_jac", "helper": "gpvi", "ensemble": "deep_ensemble"}, []
+    for name, method in rows.items():
+        found = [test_14.LONG.record(f"{method}_{c}") for c in (4, 2)]
+        steps = "/".join(dict.fromkeys(f"{record.config['steps']:,}" for record in found))
+        apart = "/".join(f"{record.metrics['total_variation']:.2f}" for record in found)
+        parts.append(f"{name} {apart} ({steps}{' steps' if method == 'svgd' else ''})")
+    text = f"four/two classes: HMC {hmc} (3 seeds); 1 seed each: {', '.join(parts)}"
+    assert text in of_records.told("00")
 
 
 def test_16_what_the_helper_adds():
@@ -183,7 +181,7 @@ def test_the_errors_of_mu_are_not_counted_and_two_of_the_higher_are_times():
     assert sorted(higher["item"].str.contains("overhead")) == [False, False, True, True]
     assert set(higher[higher["item"].str.contains("overhead")]["method"]) == {"gpvi_mnist", "gpvi_cifar10"}
     assert scoreboard.headline(board)["higher error"] == 4
-    assert 'two of the four "higher error" below are the helper\'s time on our CPU' in told()
+    assert 'two of the four "higher error" below are the helper\'s on our CPU' in told()
 
 
 def test_wild():
@@ -199,7 +197,8 @@ def test_wild():
     wild.test_18_a_decay_chosen_by_the_samples_alone()
     copied, steps = wild.at_ten("transfer"), wild.at_ten("svgd")
     spans = [f"−{-found.max():.2f} to −{-found.min():.2f}" for found in (copied, steps)]
-    assert " against ".join(spans) in told()
+    assert f"ten learned layers {spans[1]} in test log-likelihood" in told()
+    assert f"another problem's posterior, copied as it is, {spans[0]}, better than ten layers" in told()
 
 
 def test_function_space():
@@ -241,5 +240,7 @@ def test_livi_on_mnist():
     assert [test_25.MNIST.record(m).config["lr"] for m in ("livi_min_sv_bayes_slow", "mf_vi_fast")] == [7e-5, 1e-2]
     accuracies = [test_25.number(m, "accuracy_percent").mean() for m in ("livi_min_sv", "mf_vi_released_fast")]
     assert 10 < min(accuracies) < max(accuracies) < 12
-    assert "in the last released model both end at 10 to 12 % accuracy" in told()
+    slow = test_25.number("mf_vi_released", "accuracy_percent").mean()
+    ends = f"L″ ends at {accuracies[0]:.0f} % accuracy, mean field at {slow:.0f} % (rate 1e-3) or {accuracies[1]:.0f} %"
+    assert ends in told() and test_25.MNIST.record("mf_vi_released").config["lr"] == 1e-3
     test_25.test_how_far_the_runs_went()
