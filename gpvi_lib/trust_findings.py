@@ -265,7 +265,8 @@ def ksd_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"], rng: torch.Gen
 def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"]) -> Finding:
     r"""``-E[s_i (x_i - x̄_i)]``, 1 for exact draws of any density (Stein's identity for f(x) = x - mean).
 
-    Of Gaussians it is the variance of the draws over the one that the target asks for. The kernel of the KSD fades with
+    Of a Gaussian target it is ``(Σ_q Σ^{-1})_ii``: with independent coordinates the draws' variance over the target's.
+    The best independent draws have 1 too, so that 1 does not prove enough width. The kernel of the KSD fades with
     the number of dimensions, this does not: SVGD's collapse (Ba et al. 2022) is seen here. An error is taken to be no
     smaller than of draws from a Gaussian, ``√(2/n)``: collapsed draws would be too sure of themselves.
     """

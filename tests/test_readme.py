@@ -6,7 +6,7 @@ import tomllib
 import pytest
 import torch
 
-from gpvi_lib import load_sampler
+from gpvi_lib import FlatModule, load_sampler
 from gpvi_lib.paths import repository
 
 TEXT = (repository() / "README.md").read_text()
@@ -59,6 +59,20 @@ def test_the_snippet_for_a_density_runs(monkeypatch, tmp_path):
     assert names["samples"].shape == (1_000, 20) and names["samples"].isfinite().all()
 
 
+def test_the_snippet_for_a_density_of_your_own_runs(monkeypatch, tmp_path):
+    names = run_snippet(OWN_MODEL, "A density", monkeypatch, tmp_path, FEW)
+    assert names["sampler"].sample(9, seed=0).shape == (9, 5)
+
+
+def test_a_receiver_predicts_without_the_training_data(monkeypatch, tmp_path):
+    """As the page says under "Later, elsewhere"."""
+    names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
+    code = re.search(r"`(NormalLikelihood\(\)\.predictive\(.*?\))` predicts", OWN_MODEL, re.DOTALL)[1]
+    names |= {"x_new": names["x_test"], "FlatModule": FlatModule}
+    found = eval(code, names)
+    torch.testing.assert_close(found.mean * names["factor"] + names["shift"], names["predictive"].mean)
+
+
 def test_the_snippet_for_hmc_runs(monkeypatch, tmp_path):
     shorter = ("num_steps=1_500, burn_in=500", "num_steps=60, burn_in=40")
     names = run_snippet(OWN_MODEL, "HMC first, for a small problem", monkeypatch, tmp_path, shorter)
@@ -76,7 +90,9 @@ def test_the_snippets_for_chains_of_a_network_and_an_ensemble_run(monkeypatch, t
 
 def test_the_snippet_for_a_table_of_your_own_runs(monkeypatch, tmp_path):
     heading = "Standardise inputs and targets, as here"
-    names = run_snippet(OWN_MODEL.replace(heading, f"## A\n{heading}"), "A", monkeypatch, tmp_path)
+    fitted = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
+    names = run_snippet(OWN_MODEL.replace(heading, f"## A\n{heading}"), "A", monkeypatch, tmp_path, after=fitted)
+    assert names["low"].shape == (3,) and (names["low"] < names["high"]).all()
     mean, sd = names["own"].inputs.mean(0), names["own"].inputs.std(0, correction=0)
     expected = (torch.tensor(names["new"].to_numpy()) - mean) / sd
     torch.testing.assert_close(names["x_new"], expected.float())
