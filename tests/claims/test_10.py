@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from of_records import Runs, within
+from of_records import Runs, told, within
 
 from gpvi_lib import wasserstein_1d
 from gpvi_lib.experiments import one_dimensional_regression as regression
@@ -432,6 +432,31 @@ def test_in_the_gap_f_svgd_is_wider_than_the_posterior_and_svgd_narrower():
     assert all(abs(at_12000(method, "sd_ratio_data").mean() - 1) > 0.1 for method in ("svgd", "deep_ensemble"))
     early, late = at_12000("svgd", "sd_ratio_middle").mean(), metric("svgd", "sd_ratio_middle").mean()
     assert 0.6 < early < 0.65 and 0.6 < 1 - late / early < 0.7
+
+
+def test_svgd_and_the_ensemble_pass_the_references_width_on_their_way():
+    """So the widths at step 12,000 may be delay and no other end."""
+    steps = RUNS.arrays("svgd")["history_step"].tolist()
+    nine = RUNS.history("svgd", "sd_ratio_middle")[:, steps.index(9_000)]
+    assert (abs(nine - 1) < 0.05).all() and "SVGD passed the reference's width there near step 9,000" in told("10")
+    for place in ("data", "middle"):
+        ten = RUNS.history("deep_ensemble", f"sd_ratio_{place}")[:, steps.index(10_000)]
+        assert (abs(ten - 1) <= 0.1).all()
+    assert all((functional(m, "sd_ratio_outside") > 1.9).all() for m in ("f_svgd", "f_gfsf"))
+
+
+def test_what_the_best_hmc_changes():
+    best, printed = (RUNS.record(method).config for method in ("hmc_best", "hmc"))
+    assert best["integrate_output_layer"] and not printed.get("integrate_output_layer")
+    assert (best["chains"], printed["chains"], printed["step_size"], printed["num_leapfrog"]) == (8, 4, 5e-4, 25)
+    assert "Which of the changes did it was not tested." in told("10")
+    spreads = metric("hmc", "sd_ratio_middle")
+    assert f"its spread is {spreads.min():.2f} to {spreads.max():.2f} of the reference's by seed" in told("10")
+
+
+def test_the_softplus_rows_error_is_another_one_than_svgds():
+    assert round(SMOOTH.metric("figure1_gpvi_best", "sd_ratio_data").mean(), 1) == 1.8
+    assert metric("svgd", "sd_ratio_data").mean() < 0.5
 
 
 def test_f_svgd_comes_from_above_and_is_still_falling():
