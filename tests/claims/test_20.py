@@ -33,6 +33,43 @@ def test_svgd_and_the_map_ensemble_collapse_alike_and_function_space_does_not():
     assert (abs(ratio(TOY, "f_svgd") - 0.85) < 0.015).all()
 
 
+def of_width(method, width, region, score):
+    return score(TOY, method, region) if width == toy.WIDTH else score(CONTROLS, f"{method}_{width}", region)
+
+
+def in_percent(found):
+    return f"{100 * found.min():.0f} to {100 * found.max():.0f} %"
+
+
+def test_the_spread_by_width():
+    told = of_records.told("20")
+    svgd = {w: of_width("svgd", w, "data", ratio) for w in toy.WIDTHS}
+    said = f"keeps {in_percent(svgd[5])} of HMC's spread among the data, with 10 units {in_percent(svgd[10])}, with 50"
+    assert told.count(said) == 2 and max(svgd[50].max(), svgd[100].max()) < 0.0145
+    every = np.concatenate([of_width("f_svgd", w, "data", ratio) for w in toy.WIDTHS])
+    far = [of_width("f_svgd", w, "far", ratio) for w in (5, 100)]
+    assert f"f-SVGD has {in_percent(every)} at every width." in told
+    assert f"grows with the width, from {in_percent(far[0])} of HMC's to {in_percent(far[1])}." in told
+
+
+def test_the_distance_by_width():
+    """Who is nearer on every seed: SVGD, f-SVGD, or neither."""
+    nearer = {}
+    for region in ("data", "gap", "far"):
+        for w in toy.WIDTHS:
+            one, other = (of_width(method, w, region, distance) for method in ("svgd", "f_svgd"))
+            nearer[region, w] = "svgd" if one.max() < other.min() else "f_svgd" if other.max() < one.min() else None
+    assert [nearer["data", w] for w in (5, 10, 100)] == ["svgd", None, "svgd"]
+    assert [nearer["far", w] for w in (5, 50, 100)] == ["svgd"] * 3 and nearer["far", 10] is None
+    assert [nearer["gap", w] for w in toy.WIDTHS] == ["svgd", "svgd", "f_svgd", "f_svgd"]
+    assert [toy.posterior(w).dim for w in (5, 10)] == [46, 141]
+
+
+def test_the_references_of_the_widths():
+    rhat = [Runs("fpovi-toy-reference").record(f"hmc_{w}").metrics["rhat_max"] for w in toy.WIDTHS]
+    assert [f"{value:.2f}" for value in rhat] == ["1.17", "1.05", "1.02", "1.02"]
+
+
 def test_svgds_weights_end_as_far_apart_as_they_began():
     for key in ("weight_distance_start", "weight_distance"):
         assert (of(TOY, "svgd", key).round(1) == 7.3).all()
