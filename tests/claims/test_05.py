@@ -6,6 +6,7 @@ import pytest
 import torch
 from of_records import arrays, history, values
 
+from gpvi_lib import GPVI, Adam, Gaussian, Generator, fit
 from gpvi_lib.experiments.gaussian_density import factor, variance_ratios
 
 CONTROL = "gaussian-density-controls"
@@ -151,3 +152,18 @@ def test_the_fourth_direction_has_come_in_one_run_and_is_on_its_way_in_another()
     found = [variance_ratios(one["covariance"], one["jacobian"]) for one in arrays("gaussian-density-5d", "gpvi")]
     second = np.sort([sorted(float(value) for value in one)[1] for one in found])
     assert second[7] < 0.1 < second[8] < 0.8 < second[9], second
+
+
+@pytest.mark.slow
+def test_a_wide_round_target_takes_long_too():
+    """So the control N(0, I) removes the size of the target as well as its condition number."""
+
+    def error(variance, steps):
+        rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(5), variance * torch.eye(5))
+        sampler = Generator(5, noise_dim=5, hidden=(), noise_scale=None, rng=rng)
+        fit(sampler, target, GPVI(100), steps=steps, optimizer=Adam(1e-3), rng=rng, progress=False)
+        root = torch.func.jacrev(lambda z: sampler(z[None])[0])(torch.zeros(5)).detach()
+        return float((root @ root.mT / variance - torch.eye(5)).norm() / 5**0.5)
+
+    assert error(1.0, 2_000) < 0.05 and error(3.6**2, 2_000) > 0.4
+    assert "takes 5,500 steps to 0.03 (one start)" in of_records.told("05")
