@@ -171,6 +171,10 @@ def test_gfsf_on_functions():
 
 def test_exact_draws_and_hmc():
     assert round(Runs("fpovi-exact").record("draws").metrics["kl"], 3) == 0.002
+    run = Runs("fpovi-exact").record("exact")
+    assert (run.config["particles"], run.config["steps"]) == (1_000, 20_000)
+    said = f"the KL is {run.metrics['kl']:.2f}, and the particles have {run.metrics['sd_ratio']:.0%} of"
+    assert said.replace("%", " %") in of_records.told("20")
     reference = Runs("fpovi-toy-reference").record("hmc_50").metrics
     assert 1.01 < reference["rhat_max"] < 1.0225 and round(reference["ess_min"]) == 533
 
