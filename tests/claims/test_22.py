@@ -81,8 +81,8 @@ def span(method):
 
 SENTENCES = {
     "the minute, wheel": lambda: (
-        f"Of uniform play's regret it has {listed(regret(WHEEL, 'f_svgd'))} % on three seeds, from the code's wider start "
-        f"{listed(regret(WHEEL, 'f_svgd_wide_start'))} %, SVGD "
+        f"Of uniform play's regret it has {listed(regret(WHEEL, 'f_svgd'))} % on three seeds, from the code's wider "
+        f"start {listed(regret(WHEEL, 'f_svgd_wide_start'))} %, SVGD "
         f"{listed(regret(WHEEL, 'svgd'))} %, mean field {listed(regret(WHEEL, 'mf_vi'))} % (10,000 of 50,000 rounds)."
     ),
     "the minute, process": lambda: (
