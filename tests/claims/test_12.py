@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from of_records import Runs, within
+from of_records import Runs, told, within
 
 from gpvi_lib import EnergyPotential, PlaneGrid
 from gpvi_lib.kernels import median_bandwidth, squared_distances
@@ -519,3 +519,19 @@ def test_on_sin_split_our_flow_has_both_branches_on_two_seeds_and_the_exact_dens
 
 def test_on_sin_bisect_amortised_svgd_has_both_halves_on_every_seed():
     assert both_branches("amortized_svgd", "sin_bisect") == 3
+
+
+def test_by_step_40000_every_map_with_lambda_1_and_noise_1_is_folded():
+    for name in POTENTIALS:
+        share, step = path(NARROW, name, "negative_share"), path(NARROW, name, "step")
+        assert (np.minimum(share, 1 - share)[step >= 40_000] > 0.005).all()
+    assert "folded on every potential, by step 40,000 at the latest" in told("12")
+
+
+def test_by_distance_amortised_svgd_is_behind_on_twin_moons_alone():
+    behind = [
+        name
+        for name in POTENTIALS
+        if end("amortized_svgd", name)["sliced_wasserstein"] > end(NARROW, name)["sliced_wasserstein"]
+    ]
+    assert behind == ["twin_moons"] and "By distance it is behind on twin moons" in told("12")

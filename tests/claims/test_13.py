@@ -2,6 +2,7 @@
 
 import numpy as np
 import of_records
+import test_04
 import torch
 from of_records import Runs
 
@@ -317,3 +318,15 @@ def test_which_candidates_are_worse_than_ours_on_all_three_problems():
 def test_printed_gpvi_is_behind_free_svgd_and_gfsf_in_the_mean():
     told = {m: f"{RUNS.metric(m, 'sigma_error').mean():.2f}" for m in ("gpvi", "svgd", "gfsf")}
     assert told == {"gpvi": "0.39", "svgd": "0.14", "gfsf": "0.14"}
+
+
+def test_what_a_logged_residual_says_of_one_and_of_two_updates():
+    one, two = (test_04.late(f"helper_{n}", "residual") for n in (1, 2))
+    said = f"it is {one.min():.2f} to {one.max():.2f} with one update a step, {two.mean():.2f} with two"
+    assert said in of_records.told("13")
+
+
+def test_what_the_best_hmc_keeps():
+    printed, best = (RUNS.record(method).config for method in ("hmc", "hmc_best"))
+    kept = [c["chains"] * (c["num_steps"] - c["burn_in"]) // c["thin"] for c in (printed, best)]
+    assert kept == [100, 80_000] and "keeps 80,000 states instead of 100" in of_records.told("13")

@@ -2,9 +2,13 @@
 
 from functools import cache
 
+import of_records
+from scipy import stats
+
 from gpvi_lib.experiments import get_experiment, open_category
 from gpvi_lib.lab.records import frame
 from gpvi_lib.report import open_category as report
+from gpvi_lib.report import scoreboard
 
 GENERATORS = ["amortized_svgd", "gpvi_best", "gpvi_exact_density"]
 
@@ -168,3 +172,38 @@ def test_the_rank_correlations_of_accuracy_and_auroc():
     found = means()
     together = [found["accuracy_percent"].corr(found[key], method="spearman") for key in ("auroc", "auroc_entropy")]
     assert [round(value, 1) for value in together] == [0.5, 0.8]
+
+
+def test_with_a_hundred_draws_both_forms_of_gpvi_detect_alike():
+    many = runs().means("auroc_100_networks")["auroc_100_networks"]
+    said = f"the two forms of GPVI have {many['gpvi_best']:.3f} and {many['gpvi_exact_density']:.3f}"
+    assert said in of_records.told("16")
+
+
+def test_half_an_epoch_before_the_end_nobody_was_calibrated():
+    before = [path(method, "ece")[-2] for method in ("mf_vi", "amortized_svgd")]
+    assert f"half an epoch before neither was ({before[0]:.3f} and {before[1]:.3f})" in of_records.told("16")
+    ece = means()["ece"]
+    assert ece.idxmax() == "deep_ensemble" and f"the ensemble most ({ece.max():.3f})" in of_records.told("16")
+
+
+def test_generators_train_at_a_tenth_of_the_rate():
+    rates = {
+        m: get_experiment("open-category-cifar10").config(m, "paper")["lr"]
+        for m in runs().methods
+        if m in means().index
+    }
+    assert {m: rate for m, rate in rates.items() if m in GENERATORS} == dict.fromkeys(GENERATORS, 1e-4)
+    assert all(rate == 1e-3 for m, rate in rates.items() if m not in GENERATORS)
+
+
+def test_in_table_4_accuracy_and_auroc_go_together():
+    rows = {}
+    for p in scoreboard.published():
+        if p.item.startswith("gpvi/table4"):
+            rows.setdefault(p.method, {})[p.metric] = p.mean
+    assert len(rows) == 7
+    found = stats.spearmanr(*([row[key] for row in rows.values()] for key in ("clean_accuracy_percent", "auroc")))
+    assert f"the rank correlation of *clean* (networks of ten classes) and AUROC is {found.statistic:.2f}" in (
+        of_records.told("16")
+    )
