@@ -368,10 +368,12 @@ def _title(method: str) -> str:
 def methods_figure(runs: Runs, limits: dict[str, tuple[float, float]]) -> Figure:
     """Every seed of every method as a dot, and the paper's number as a diamond with its standard deviation.
 
+    Methods are sorted by their mean AUROC, and the range of the deep ensemble's is shaded.
+
     Args:
         limits: measure -> ends of its axis; where a seed lies outside, the mean is written at the edge instead.
     """
-    order = list(reversed(runs.methods))
+    order = list(runs.means()["auroc"].sort_values().index)
     fig, axes = plt.subplots(
         1, 3, figsize=(11, 0.36 * len(order) + 1.2), sharey=True, layout="constrained", width_ratios=[1, 1.3, 1.2]
     )
@@ -387,12 +389,15 @@ def methods_figure(runs: Runs, limits: dict[str, tuple[float, float]]) -> Figure
             _diamond(shown[key], runs.published(method, key), row)
         for key, limit in limits.items():
             _off_scale(shown[key], runs.values(method, key), limit, row, MEASURES[key] - 1)
+    if "deep_ensemble" in order:
+        rival = runs.values("deep_ensemble", "auroc")
+        axes[1].axvspan(rival.min(), rival.max(), color=METHOD_COLOURS["deep_ensemble"], alpha=0.15, lw=0, zorder=0)
     for key, limit in limits.items():
         shown[key].set_xlim(limit)
     axes[0].set(yticks=range(len(order)), yticklabels=[LABELS[method] for method in order])
-    axes[0].set_xlabel("accuracy on known classes (%)")
-    axes[1].set_xlabel("AUROC: variance (filled), entropy (open)")
-    axes[2].set_xlabel("ECE")
+    axes[0].set_xlabel("accuracy, known (%) →")
+    axes[1].set_xlabel("AUROC: variance (filled), entropy (open) →")
+    axes[2].set_xlabel("← ECE")
     for ax in axes:
         ax.xaxis.set_major_locator(MaxNLocator(5, prune="both"))  # neighbours' outermost labels would touch
     return fig
