@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gpvi_lib.errors import UnknownName
@@ -163,14 +164,19 @@ def _mark(verdict: str) -> str:
 def _plot_weights(ax: Any, finding: Finding, colour: str) -> None:
     """How much of the total weight the largest weights carry."""
     shares = finding.arrays["weights"].sort(descending=True).values.cumsum(0)
-    ax.plot([(i + 1) / len(shares) for i in range(len(shares))], shares, color=colour)
-    ax.plot([0, 1], [0, 1], color="0.5", linestyle=":", linewidth=1)
-    ax.text(0.95, 0.05, "dotted: all weights equal", ha="right", transform=ax.transAxes, fontsize="small")
-    ax.set(xlabel="share of the draws, heaviest first", ylabel="share of the weight", xlim=(0, 1), ylim=(0, 1.02))
+    draws = torch.arange(1, len(shares) + 1)
+    ax.plot(draws, shares, color=colour, marker="o", markevery=[0])
+    ax.plot(draws, draws / len(shares), color="0.5", linestyle=":", linewidth=1)
+    ax.text(0.05, 0.05, "dotted: all draws alike", transform=ax.transAxes, fontsize="small")
+    ax.set(xlabel="draws, the most important first", ylabel="their share of p/q", xscale="log", ylim=(0, 1.08))
 
 
 def _plot_ksd(ax: Any, finding: Finding, colour: str) -> None:
-    ax.hist(finding.arrays["null"].numpy(), bins=40, color="0.75")
+    null = finding.arrays["null"]
+    if far := finding.value > 10 * null.max():  # on one axis only if it is logarithmic
+        bins = torch.logspace(*(float(end.log10()) for end in (null.min(), null.max())), 40)
+    ax.hist(null.numpy(), bins=bins.numpy() if far else 40, color="0.75")
+    ax.set_xscale("log" if far else "linear")
     ax.axvline(finding.value, color=colour, linewidth=2)
     ax.set(xlabel="squared KSD; grey: exact draws", ylabel="draws of the bootstrap")
 

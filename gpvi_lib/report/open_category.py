@@ -421,19 +421,25 @@ def _off_scale(ax: Axes, values: np.ndarray, limit: tuple[float, float], row: in
 
 SCORES = {"variance": np.geomspace(1e-6, 1, 25), "entropy": np.geomspace(1e-4, 2, 25)}
 """Outlier score -> the bins of its histogram."""
+UNSURE = {"variance": np.geomspace(1e-4, 0.3, 25), "entropy": np.linspace(0, 1.8, 25)}
+"""The same where networks are sure of little."""
 
 
-def score_histograms(runs: Runs, methods: Sequence[str]) -> Figure:
+def score_histograms(runs: Runs, methods: Sequence[str], bins_of: dict[str, np.ndarray] = SCORES) -> Figure:
     """Both outlier scores of known and of unknown test images, all seeds together."""
     fig, axes = plt.subplots(2, len(methods), figsize=(12, 5), sharey="row", sharex="row", layout="constrained")
     means = runs.means()
     for column, method in enumerate(methods):
-        for ax, (score, bins) in zip(axes[:, column], SCORES.items(), strict=True):
+        for ax, (score, bins) in zip(axes[:, column], bins_of.items(), strict=True):
             for kind, colour in (("known", "0.6"), ("unknown", METHOD_COLOURS[method])):
                 values = runs.pooled(method, f"{kind}_{score}").clip(bins[0], bins[-1])
                 share = np.full(len(values), 100 / len(values))
                 ax.hist(values, bins, weights=share, color=colour, alpha=0.6, label=kind, lw=0)
-            ax.set(xscale="log", xticks=[1e-6, 1e-4, 1e-2, 1] if score == "variance" else [1e-4, 1e-3, 1e-2, 0.1, 1])
+            if bins[0] > 0:
+                decades = np.arange(
+                    np.ceil(np.log10(bins[0])), np.log10(bins[-1]) + 0.5, 2 if score == "variance" else 1
+                )
+                ax.set(xscale="log", xticks=10**decades)
             ax.tick_params(labelsize=9)
             area = means.loc[method, "auroc" if score == "variance" else "auroc_entropy"]
             ax.text(0.5, 0.94, f"AUROC {area:.3f}", transform=ax.transAxes, fontsize=9, va="top", ha="center")

@@ -165,7 +165,7 @@ def test_a_wide_round_target_takes_long_too():
         root = torch.func.jacrev(lambda z: sampler(z[None])[0])(torch.zeros(5)).detach()
         return float((root @ root.mT / variance - torch.eye(5)).norm() / 5**0.5)
 
-    assert error(1.0, 2_000) < 0.05 and error(3.6**2, 2_000) > 0.4
+    assert error(1.0, 1_500) < 0.08 and error(3.6**2, 1_500) > 0.5
     assert "takes 5,500 steps to 0.03 (one start)" in of_records.told("05")
 
 
