@@ -174,7 +174,7 @@ def _plot_weights(ax: Any, finding: Finding, colour: str) -> None:
 def _plot_ksd(ax: Any, finding: Finding, colour: str) -> None:
     null = finding.arrays["null"]
     if far := finding.value > 10 * null.max():  # on one axis only if it is logarithmic
-        bins = torch.logspace(*(float(end.log10()) for end in (null.min(), null.max())), 40)
+        bins = torch.logspace(float(null.min().log10()), float(null.max().log10()), 40)
     ax.hist(null.numpy(), bins=bins.numpy() if far else 40, color="0.75")
     ax.set_xscale("log" if far else "linear")
     ax.axvline(finding.value, color=colour, linewidth=2)
