@@ -173,10 +173,12 @@ def _plot_weights(ax: Any, finding: Finding, colour: str) -> None:
 
 def _plot_ksd(ax: Any, finding: Finding, colour: str) -> None:
     null = finding.arrays["null"]
-    if far := finding.value > 10 * null.max():  # on one axis only if it is logarithmic
-        bins = torch.logspace(float(null.min().log10()), float(null.max().log10()), 40)
-    ax.hist(null.numpy(), bins=bins.numpy() if far else 40, color="0.75")
-    ax.set_xscale("log" if far else "linear")
+    positive = null[null > 0]  # of draws that are all alike some are exactly 0
+    bins: Any = 40
+    if len(positive) and finding.value > 10 * positive.max():  # on one axis only if it is logarithmic
+        bins = torch.logspace(float(positive.min().log10()), float(positive.max().log10()), 40).numpy()
+        ax.set_xscale("log")
+    ax.hist(null.numpy(), bins=bins, color="0.75")
     ax.axvline(finding.value, color=colour, linewidth=2)
     ax.set(xlabel="squared KSD; grey: exact draws", ylabel="draws of the bootstrap")
 

@@ -1,10 +1,12 @@
 """`check` trusts draws of the target itself, at a counted rate, and flags what is wrong with others."""
 
 import math
+from dataclasses import replace
 
 import arviz
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from gpvi_lib import (
     Banana,
@@ -34,6 +36,7 @@ from gpvi_lib.trust_findings import (
     weight_findings,
     wild_bootstrap,
 )
+from gpvi_lib.trust_report import _plot_ksd
 
 NORMAL = Gaussian(torch.zeros(3), torch.eye(3))
 F64 = torch.float64
@@ -308,6 +311,16 @@ def test_the_plot_has_a_panel_for_what_can_be_drawn(rng):
         report[key].title for key in ("weights", "ksd", "spread", "r_hat")
     ]
     assert all(ax.lines or ax.containers for ax in figure.axes)
+
+
+def test_draws_that_are_all_alike_are_drawn_too():
+    """Half of the signs of the bootstrap cancel exactly: a logarithmic axis has no place for that."""
+    null = torch.tensor([0.0, 1e-6, 2e-6, 1e-5])
+    finding = replace(check(draws(100, torch.Generator()), NORMAL, torch.Generator())["ksd"], value=1.0)
+    finding.arrays["null"] = null
+    ax = Figure().subplots()
+    _plot_ksd(ax, finding, "black")
+    assert ax.get_xscale() == "log" and sum(bar.get_height() for bar in ax.patches) == 3
 
 
 def test_a_finding_that_is_not_there_says_why(rng):

@@ -88,6 +88,15 @@ def test_the_snippets_for_chains_of_a_network_and_an_ensemble_run(monkeypatch, t
     assert names["ensemble"].x.shape == (10, 122) and names["predictive"].mean.shape == (len(names["x_test"]),)
 
 
+def test_a_thousand_steps_are_too_many_for_an_ensemble_of_the_first_example(monkeypatch, tmp_path):
+    names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
+    names = run_snippet(OWN_MODEL, "An ensemble, to predict with", monkeypatch, tmp_path, after=names)
+    low, high = names["predictive"].interval(0.9)
+    targets = names["raw"].test_targets
+    assert ((targets >= low) & (targets <= high)).double().mean() < 0.85 and len(targets) == 45
+    assert "their 90 % intervals hold under 85 % of the 45 test patients (one split)" in " ".join(OWN_MODEL.split())
+
+
 def test_the_snippet_for_a_table_of_your_own_runs(monkeypatch, tmp_path):
     heading = "Standardise inputs and targets, as here"
     fitted = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)

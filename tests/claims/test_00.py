@@ -5,6 +5,7 @@ both fail.
 """
 
 import json
+import re
 from functools import partial
 
 import numpy as np
@@ -52,6 +53,18 @@ def test_the_errors_of_table_2(place):
     said = f"mean field {field}, SVGD {svgd}; at our settings {', '.join(best)}, HMC {hmc} with 80,000 draws"
     assert said in told()
     assert f"the exact inverse ends at {exact} where {printed[0]} ± 0.07 is printed" in told()
+
+
+def test_how_many_claims_hold():
+    """The words of the table, counted."""
+    table = told().partition("## The paper's claims")[2].partition("## The three other papers")[0]
+    rows = re.findall(r"\| \d+ \| [^|]* \| ([^|]*) \|", table)
+    is_open = [row for row in rows if "open" in row]
+    found = {
+        word: sum(row.startswith(word) for row in rows if row not in is_open) for word in ("holds", "in part", "no")
+    }
+    assert len(rows) == 17 and found == {"holds": 1, "in part": 6, "no": 8} and len(is_open) == 2
+    assert "One claim holds, six in part, eight do not, two are wholly or partly open." in told()
 
 
 def test_the_time_of_a_step_is_that_of_readme():
