@@ -142,7 +142,7 @@ dist: ## build sdist and wheel into build/dist, check them, and try the wheel in
 lock: ## resolve requirements.lock from pyproject.toml, keeping each present pin that still fits
 	@"$(PYTHON)" -m venv --clear build/lock </dev/null
 	@build/lock/bin/python -m pip install --quiet --no-input --disable-pip-version-check uv </dev/null
-	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra paper --extra dev --extra cluster --extra book --extra reference \
+	@build/lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra paper --extra dev --extra cluster --extra book \
 	  --no-annotate --custom-compile-command "make lock" --output-file requirements.lock \
 	  pyproject.toml requirements.in </dev/null
 

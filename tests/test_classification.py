@@ -7,9 +7,15 @@ import torch
 import toy_experiment
 from torch.testing import assert_close
 
-from gpvi_lib import checkpoints, metrics
-from gpvi_lib.errors import OutOfTime, RecordMissing
-from gpvi_lib.experiments import classification, classification_problem, classification_reference, get_experiment
+from gpvi_lib import metrics
+from gpvi_lib.errors import RecordMissing
+from gpvi_lib.experiments import (
+    chains,
+    classification,
+    classification_problem,
+    classification_reference,
+    get_experiment,
+)
 from gpvi_lib.experiments.build import build_sampler
 from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores
 from gpvi_lib.lab import runner
@@ -303,7 +309,7 @@ def test_a_changed_reference_makes_scores_stale(monkeypatch):
     assert classification.config(4, "svgd", "paper") != before
 
 
-@pytest.mark.parametrize("method", ["nuts_4_prior_0_5", "hmc_2"])
+@pytest.mark.parametrize("method", ["nuts_4_prior_0_5", "nuts_2_again", "hmc_2"])
 def test_reference_chains_are_diagnosed_and_kept(method):
     config = classification_reference.config(method, "smoke")
     found = classification_reference.run(config, method, context())
@@ -315,11 +321,12 @@ def test_reference_chains_are_diagnosed_and_kept(method):
     assert found.arrays["draws"].shape[-1] == target.dim
 
 
-def test_numpyros_chains_have_the_moments_of_quadrature():
+def test_the_chains_of_a_classifier_have_the_moments_of_quadrature():
     inputs, labels = torch.tensor([[-1.0], [0.5], [1.0], [2.0]], dtype=F64), torch.tensor([0, 1, 0, 1])
     target = MLPClassificationPosterior([1, 2], inputs, labels, NormalPrior(2.0))
-    config = {"warmup": 200, "draws": 500, "target_accept": 0.9, "max_tree_depth": 6, "problem": {"prior_scale": 2.0}}
-    draws, _ = classification_reference.run_nuts(config, target, torch.zeros(2, target.dim, dtype=F64), context())
+    config = {"warmup": 200, "draws": 500, "target_accept": 0.9, "max_tree_depth": 6}
+    draws, info = chains.run_nuts(config, target.log_prob, torch.zeros(2, target.dim, dtype=F64), context())
+    assert 1 <= info["gradients_per_draw"] < info["gradients"] / 1_000  # two chains of 500; the warm-up not counted
     found = target.probabilities(draws.flatten(0, 1), inputs)[:, 1]  # (1000 draws, 4 inputs)
 
     # Only the differences of the two classes' slopes and intercepts matter; each has the prior N(0, 2 * 2^2).
@@ -331,26 +338,6 @@ def test_numpyros_chains_have_the_moments_of_quadrature():
     for power in (1, 2):
         exact, sampled = (weights[..., None] * p**power).sum((0, 1)), found**power
         assert ((sampled.mean(0) - exact).abs() < 5 * sampled.std(0) / 200**0.5).all()  # 1,000 draws are worth 200
-
-
-def test_numpyros_chains_stop_at_the_deadline_and_keep_their_seconds(monkeypatch, tmp_path):
-    calls = []
-
-    def group(config, target, initial, seed):
-        calls.append(seed)
-        ones = torch.ones(len(initial))
-        counts = {"divergences": 0, "step_size": ones, "gradients": ones, "seconds": 2.5}
-        return counts | {"draws": torch.zeros(len(initial), 2, 3)}
-
-    monkeypatch.setattr(classification_reference, "_nuts_group", group)
-    arguments = ({"draws": 2}, None, torch.zeros(8, 3), context(checkpoint=tmp_path / "chains.pt"))
-    with checkpoints.deadline(0.0):
-        for done in (1, 2):
-            with pytest.raises(OutOfTime):
-                classification_reference.run_nuts(*arguments)
-            assert len(calls) == done
-    draws, info = classification_reference.run_nuts(*arguments)
-    assert calls == [0, 1] and draws.shape == (8, 2, 3) and info["seconds"] == 5
 
 
 @pytest.mark.parametrize("method", classification.PRINTED)

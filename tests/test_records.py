@@ -101,11 +101,11 @@ def test_a_record_holds_the_result_and_where_it_came_from(tmp_path):
     assert files(tmp_path / "results") == {"paper/toy/svgd-seed0.json", "paper/toy/svgd-seed0.safetensors"}
 
 
-def test_a_record_names_the_probabilistic_library_that_its_run_has_loaded(monkeypatch):
-    monkeypatch.delitem(sys.modules, "numpyro", raising=False)
-    assert "numpyro" not in provenance.versions()
-    monkeypatch.setitem(sys.modules, "numpyro", SimpleNamespace(__version__="0.99"))
-    assert provenance.versions()["numpyro"] == "0.99"
+def test_a_record_names_pyro_where_its_run_has_loaded_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "pyro", raising=False)
+    assert "pyro" not in provenance.versions()
+    monkeypatch.setitem(sys.modules, "pyro", SimpleNamespace(__version__="0.99"))
+    assert provenance.versions()["pyro"] == "0.99"
 
 
 def test_arrays_come_back_with_shape_type_and_values():

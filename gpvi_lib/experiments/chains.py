@@ -76,7 +76,8 @@ def nuts(
     generator, whose state is put back afterwards.
 
     Returns:
-        Draws, and over all chains: divergences, mean step size, evaluations of the gradient, seconds.
+        Draws, and over all chains: divergences, mean step size, evaluations of the gradient, the same for a draw after
+        the warm-up, seconds.
     """
     done: list[dict] = []
     if checkpoint is not None and checkpoint.exists():
@@ -92,6 +93,7 @@ def nuts(
         "divergences": float(sum(chain["divergences"] for chain in done)),
         "step_size": sum(chain["step_size"] for chain in done) / len(done),
         "gradients": float(sum(chain["gradients"] for chain in done)),
+        "gradients_per_draw": sum(chain["gradients"] - chain["warm"] for chain in done) / (draws * len(done)),
         "seconds": sum(chain["seconds"] for chain in done),
     }
     return torch.stack([chain["draws"] for chain in done]), info
@@ -100,21 +102,26 @@ def nuts(
 def _nuts_chain(log_prob: LogProb, start: Tensor, warmup: int, draws: int, target_accept: float, depth: int) -> dict:
     from pyro.infer import mcmc
 
-    evaluations, started = 0, time.perf_counter()
+    evaluations, warm, started = 0, 0, time.perf_counter()
 
     def potential(parameters: dict[str, Tensor]) -> Tensor:
         nonlocal evaluations
         evaluations += 1
         return -log_prob(parameters["x"][None])[0]
 
+    def count(kernel: mcmc.NUTS, state: dict[str, Tensor], stage: str, step: int) -> None:
+        nonlocal warm
+        warm = evaluations if stage.startswith("Warmup") else warm
+
     kernel = mcmc.NUTS(potential_fn=potential, target_accept_prob=target_accept, max_tree_depth=depth)
-    chain = mcmc.MCMC(kernel, draws, warmup, initial_params={"x": start}, disable_progbar=True)
+    chain = mcmc.MCMC(kernel, draws, warmup, initial_params={"x": start}, hook_fn=count, disable_progbar=True)
     chain.run()
     return {
         "draws": chain.get_samples()["x"].detach().clone(),
         "divergences": len(chain.diagnostics()["divergences"]["chain 0"]),
         "step_size": float(kernel.step_size),
         "gradients": evaluations,
+        "warm": warm,
         "seconds": time.perf_counter() - started,
     }
 

@@ -70,7 +70,7 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of python, torch, numpy and this package, and of the probabilistic libraries that the run has loaded."""
+    """Versions of python, torch, numpy and this package, and of Pyro where the run has loaded it."""
     import gpvi_lib
 
     return {
@@ -78,7 +78,7 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "gpvi_lib": getattr(gpvi_lib, "__version__", "unknown"),
-        **{name: sys.modules[name].__version__ for name in ("pyro", "numpyro", "jax") if name in sys.modules},
+        **({"pyro": sys.modules["pyro"].__version__} if "pyro" in sys.modules else {}),
     }
 
 
