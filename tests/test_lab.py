@@ -15,9 +15,10 @@ from gpvi_lib.paths import repository
 from gpvi_lib.report import notebooks
 
 NOTEBOOKS = sorted(path.name for path in repository().glob("notebooks/*.ipynb"))
-OPEN = """async path => {
+START = "async () => (await window.jupyterapp.serviceManager.kernels.startNew({name: 'python3'})).id"
+OPEN = """async ([path, id]) => {
   const app = window.jupyterapp;
-  const panel = await app.commands.execute('docmanager:open', {path});
+  const panel = await app.commands.execute('docmanager:open', {path, ...(id && {kernel: {id}})});
   await panel.context.ready;
   await panel.revealed;
   await panel.sessionContext.ready;
@@ -107,13 +108,18 @@ def page(chromium, lab):
     return page
 
 
+@pytest.fixture(scope="module")
+def kernel(page):
+    """The id of a running kernel, for all notebooks but one: a start takes as long as all the rest of a test."""
+    return page.evaluate(START)
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_an_opened_notebook_has_nothing_to_save(page, copy, name):
-    page.evaluate(OPEN, f"notebooks/{name}")
+def test_an_opened_notebook_has_nothing_to_save(page, copy, kernel, name):
+    page.evaluate(OPEN, [f"notebooks/{name}", kernel])
     page.wait_for_function(READY)
     page.wait_for_timeout(300)  # what marks a notebook as changed does so as the kernel answers
     seen = page.evaluate(SEEN)
-    page.evaluate("() => window.jupyterapp.commands.execute('kernelmenu:shutdown')")
     page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
     cells = notebooks.read(repository() / "notebooks" / name).cells
     folded = [cell.id for cell in cells if cell.metadata.get("jupyter", {}).get("source_hidden")]
@@ -123,7 +129,7 @@ def test_an_opened_notebook_has_nothing_to_save(page, copy, name):
 
 
 def test_a_saved_notebook_is_the_committed_one(page, copy):
-    page.evaluate(OPEN, f"notebooks/{NOTEBOOKS[0]}")
+    page.evaluate(OPEN, [f"notebooks/{NOTEBOOKS[0]}", None])
     page.wait_for_function(READY)
     page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
     assert git(copy, "status", "--porcelain") == ""
