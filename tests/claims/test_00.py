@@ -63,8 +63,8 @@ def test_how_many_claims_hold():
     found = {
         word: sum(row.startswith(word) for row in rows if row not in is_open) for word in ("holds", "in part", "no")
     }
-    assert len(rows) == 17 and found == {"holds": 1, "in part": 6, "no": 8} and len(is_open) == 2
-    assert "One claim holds, six in part, eight do not, two are wholly or partly open." in told()
+    assert len(rows) == 17 and found == {"holds": 0, "in part": 7, "no": 8} and len(is_open) == 2
+    assert "None holds fully, seven in part, eight do not, two are wholly or partly open." in told()
 
 
 def test_the_time_of_a_step_is_that_of_readme():
@@ -113,7 +113,9 @@ def test_6_the_exact_inverse_in_five_dimensions():
 def test_7_amortised_svgd_climbs_from_its_target():
     readme.test_from_the_target_one_batch_climbs()
     test_06.test_in_ten_dimensions_one_batch_climbs_and_two_stay_at_the_optimum()
-    assert "climbs to a KL of 6.5 nats. GPVI with one batch climbs, too; with two batches neither does" in told()
+    assert (
+        "started at the target it climbs 6.5 nats, with two batches not; from random starts GPVI climbs more" in told()
+    )
 
 
 def test_8_smooth_units_cut_the_critics_error_to_a_third():
@@ -223,7 +225,7 @@ def test_function_space():
 
 def test_function_space_on_uci():
     test_21.test_on_yacht_functions_are_ahead_on_every_split_by_both_measures()
-    test_21.test_on_boston_the_error_falls_and_the_likelihood_gets_worse()
+    test_21.test_on_boston_the_error_is_lower_and_the_likelihood_worse_and_nothing_is_decided()
     assert "yacht: ahead on 20 of 20 splits; boston: RMSE lower by 0.13, NLL higher by 0.16" in told()
 
 

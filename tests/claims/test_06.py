@@ -52,13 +52,16 @@ def test_from_five_dimensions_on_half_the_bandwidth_and_fewer_points_climb_furth
         assert 0.095 < rise(run, "amortized_svgd") < 0.205
 
 
-def test_gpvi_with_one_batch_climbs_less_far_by_a_factor_of_one_and_a_half_to_ten():
+def test_gpvi_with_one_batch_climbs_less_far_by_a_factor_of_one_and_a_half_to_four_at_the_end():
     factors = [
         rise(run, "amortized_svgd") / rise(run, "gpvi_one_batch")
-        for case in ("banana", "gaussian_5", "gaussian_10", "wide")
+        for case in ("gaussian_5", "gaussian_10", "wide")
         for run in arrays("descent-from-optimum", case)
     ]
-    assert 1.45 < min(factors) and 9.5 < max(factors) < 10.5
+    assert 1.45 < min(factors) and max(factors) < 4.5
+    for run in arrays("descent-from-optimum", "wide"):  # at step 100 the other way round
+        early = [float(run[f"{name}.kl"][4] - run[f"{name}.kl"][0]) for name in ("gpvi_one_batch", "amortized_svgd")]
+        assert 1.9 < early[0] / early[1] < 2.5
 
 
 def test_outside_ten_dimensions_the_expected_published_direction_is_not_seen_to_climb_for_long():

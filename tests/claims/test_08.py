@@ -41,6 +41,22 @@ def test_table_2s_hmc_has_the_error_of_120_draws_and_36_would_have_0_34():
     assert f"{(4 / 35) ** 0.5:.2f}" == "0.34"
 
 
+def test_one_printed_chain_would_have_an_error_as_low_as_table_2s_about_one_time_in_ten():
+    run, _ = chains("hmc_printed_regression")
+    sds = torch.linalg.eigvalsh(posterior(run.config["posterior"], run.seed).covariance).sqrt()
+    rng = torch.Generator().manual_seed(0)
+    apart = torch.cos(run.config["step_size"] * run.config["num_leapfrog"] / sds) ** 50  # 100 of 5,000 states are kept
+    x, kept = torch.randn(4_000, 3, generator=rng, dtype=torch.float64), []
+    for _ in range(100):
+        x = apart * x + (1 - apart**2).sqrt() * torch.randn(4_000, 3, generator=rng, dtype=torch.float64)
+        kept.append(sds * x)
+    states = torch.stack(kept, 1)
+    states = states - states.mean(1, keepdim=True)
+    covariances = states.mT @ states / 99
+    errors = (covariances - torch.diag(sds**2)).flatten(1).norm(dim=1) / sds.square().norm()
+    assert 0.08 < (errors <= 0.181).double().mean() < 0.12  # se of 4,000 chains: 0.005
+
+
 @pytest.mark.parametrize("name", TRUTH)
 def test_nuts_agrees_with_the_truth(name):
     _, found = chains(f"nuts_{name}")

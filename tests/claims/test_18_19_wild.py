@@ -309,6 +309,30 @@ def test_19_no_row_is_missing():
     assert set(missing) == {3} and set(missing.index) == set(wild_logistic.METHODS)
 
 
+def test_19_what_the_layers_do_not_do():
+    layers = {
+        f"{row}_t{depth}": [r.arrays()["layer_log_likelihood"] for r in of(f"{row}_t{depth}")]
+        for row in ("ksd_u", "svgd")
+        for depth in (10, 50, 100)
+    }
+    ksd = [curve for depth in (50, 100) for curve in layers[f"ksd_u_t{depth}"]]
+    assert len(ksd) == 6 and max(abs(float(curve[-1] - curve[0])) for curve in ksd) < 0.07
+    assert sum(float(curve[-1]) < float(curve[0]) for curve in ksd) == 3
+    shares = [float((curve[50] - curve[0]) / (curve[-1] - curve[0])) for curve in layers["svgd_t100"]]
+    assert (round(min(shares), 2), round(max(shares), 2)) == (0.81, 0.91)
+    assert "KSD loses on one seed of three" in told_19()
+
+
+def of(method):
+    experiment = get_experiment("wild-logistic")
+    return [records.load(experiment.cell(method, seed, "paper")) for seed in range(3)]
+
+
+def test_19_adaptive_rules_with_a_step_per_coordinate_do_not_gain():
+    found = [values("wild-logistic", f"{rule}_t10", "log_likelihood") for rule in ("adagrad", "rmsprop", "adadelta")]
+    assert all(len(one) == 3 for one in found) and round(float(np.max(found)), 2) == -0.59
+
+
 def test_19_between_the_layers():
     """The first layer from which on KSD stays near its end, and SVGD above KSD."""
 

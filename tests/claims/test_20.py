@@ -171,10 +171,14 @@ def test_gfsf_on_functions():
 
 def test_exact_draws_and_hmc():
     assert round(Runs("fpovi-exact").record("draws").metrics["kl"], 3) == 0.002
-    run = Runs("fpovi-exact").record("exact")
-    assert (run.config["particles"], run.config["steps"]) == (1_000, 20_000)
-    said = f"the KL is {run.metrics['kl']:.2f}, and the particles have {run.metrics['sd_ratio']:.0%} of"
-    assert said.replace("%", " %") in of_records.told("20")
+    networks, values = (Runs("fpovi-exact").record(method) for method in ("network", "exact"))
+    assert all((run.config["particles"], run.config["steps"]) == (1_000, 20_000) for run in (networks, values))
+    told = of_records.told("20")
+    assert f"ends at {networks.metrics['kl']:.2f}, where the values themselves end at {values.metrics['kl']:.2f}" in told
+    spreads = [round(100 * run.metrics["sd_ratio"]) for run in (networks, values)]
+    assert "have {} and {} % of the posterior's spread".format(*spreads) in told
+    errors = networks.metrics["rmse_mean"], values.metrics["rmse_mean"]
+    assert "{:.3f} instead of {:.4f}".format(*errors) in told
     reference = Runs("fpovi-toy-reference").record("hmc_50").metrics
     assert 1.01 < reference["rhat_max"] < 1.0225 and round(reference["ess_min"]) == 533
 
@@ -203,6 +207,20 @@ def test_the_likelihood_ensemble_spreads_too_far_outside_the_data():
 def test_with_the_prior_everywhere_it_is_as_near_to_hmc_as_the_exact_process(region):
     exact = distance(CONTROLS, "exact_gp", region)[0]
     assert (abs(distance(TOY, "f_svgd_best", region) / exact - 1) < 0.06).all()
+
+
+def test_with_the_prior_everywhere_the_functions_are_near_the_exact_process():
+    process = torch.as_tensor(CONTROLS.arrays("exact_gp", 0)["functions"]).double()
+    near = [
+        float(
+            wasserstein_1d(torch.as_tensor(TOY.arrays("f_svgd_best", seed)["functions"]).double(), process)[at].mean()
+        )
+        for seed in range(3)
+        for at in toy.regions().values()
+    ]
+    assert (round(min(near), 2), round(max(near), 2)) == (0.02, 0.05)
+    to_hmc = [distance(CONTROLS, "exact_gp", region)[0] for region in REGIONS]
+    assert (round(min(to_hmc), 2), round(max(to_hmc), 2)) == (0.15, 0.82)
 
 
 def test_in_the_gap_the_printed_prior_is_nearer_than_the_exact_process():

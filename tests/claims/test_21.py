@@ -22,9 +22,13 @@ def scores(name, method, key):
 
 
 def paired(name, method, rival, key):
-    """Mean difference, and the ends of its 95 % interval."""
+    """Mean difference, and the ends of its 95 % interval by Nadeau and Bengio's variance."""
     found = scores(name, method, key) - scores(name, rival, key)
-    half = student.ppf(0.975, len(found) - 1) * found.std(ddof=1) / len(found) ** 0.5
+    return ends(found)
+
+
+def ends(found):
+    half = student.ppf(0.975, len(found) - 1) * found.std(ddof=1) * (1 / len(found) + 1 / 9) ** 0.5
     return found.mean(), found.mean() - half, found.mean() + half
 
 
@@ -34,12 +38,26 @@ def test_on_yacht_functions_are_ahead_on_every_split_by_both_measures():
         assert round(paired("yacht", "f_svgd", "svgd", key)[0], 2) == mean
 
 
-def test_on_boston_the_error_falls_and_the_likelihood_gets_worse():
-    mean, low, high = paired("boston", "f_svgd", "svgd", "rmse")
-    assert (round(mean, 2), round(low, 2), round(high, 2)) == (-0.13, -0.25, -0.02)
+def test_on_boston_the_error_is_lower_and_the_likelihood_worse_and_nothing_is_decided():
     for method, rival in (("f_svgd", "svgd"), ("f_w_sgld", "w_sgld"), ("f_pi_sgld", "pi_sgld")):
-        assert paired("boston", method, rival, "nll")[1] > 0
+        (error, *ends_of_error), (nll, *ends_of_nll) = (paired("boston", method, rival, key) for key in ("rmse", "nll"))
+        assert error < 0 < nll and ends_of_error[0] < 0 < ends_of_error[1] and ends_of_nll[0] < 0 < ends_of_nll[1]
+    assert round(paired("boston", "f_svgd", "svgd", "rmse")[0], 2) == -0.13
     assert round(paired("boston", "f_svgd", "svgd", "nll")[0], 2) == 0.16
+
+
+def test_on_yacht_the_lead_over_weights_is_decided():
+    assert all(paired("yacht", "f_svgd", "svgd", key)[2] < 0 for key in ("rmse", "nll"))
+
+
+def test_stopped_in_between_f_svgd_has_a_lower_nll_than_the_ensemble_on_boston():
+    steps = RUNS["boston"].history("f_svgd", "step")[0]
+    found = RUNS["boston"].history("f_svgd", "nll") - scores("boston", "deep_ensemble", "nll")[:, None]
+    between = (steps >= 750) & (steps <= 1_500)
+    assert all(ends(found[:, at])[2] < 0 for at in np.flatnonzero(between))
+    means = found.mean(0)[between]
+    assert (round(means.min(), 2), round(means.max(), 2)) == (-0.27, -0.22)
+    assert OTHERS.record("deep_ensemble").config["steps"] == 2_000
 
 
 def test_when_one_stops_decides_boston():
@@ -48,7 +66,7 @@ def test_when_one_stops_decides_boston():
     early, level, last = ((functions - weights)[:, steps == step][:, 0] for step in (375, 1_250, 2_500))
     assert abs(level.mean()) < 0.01 and round(last.mean(), 2) == 0.16
     best = functions.mean(0).argmin()
-    assert steps[best] == 625 and (np.diff(weights.mean(0)[steps >= 625]) < 0).sum() > 8
+    assert steps[best] == 625 and np.abs(weights.mean(0)[steps >= 1_750] - 2.58).max() < 0.02
     assert (
         RUNS["boston"].history("svgd", "rmse").mean(0)[-1] < RUNS["boston"].history("svgd", "rmse").mean(0)[-5] - 0.04
     )
@@ -66,14 +84,16 @@ def test_f_svgd_cannot_be_told_from_a_deep_ensemble(name, key):
     _, low, high = paired(name, "f_svgd", "deep_ensemble", key)
     assert low < 0 < high
     if (name, key) == ("yacht", "rmse"):
-        assert round(high, 2) == 0.10 and round(scores(name, "deep_ensemble", key).mean(), 2) == 0.46
+        assert round(high, 2) == 0.16 and round(scores(name, "deep_ensemble", key).mean(), 2) == 0.46
     if (name, key) == ("yacht", "nll"):
-        assert round(high, 2) == 0.42 and round(scores(name, "deep_ensemble", key).mean(), 2) == 0.44
+        assert round(high, 2) == 0.65 and round(scores(name, "deep_ensemble", key).mean(), 2) == 0.44
 
 
-def test_hmc_is_ahead_on_yacht_by_error_and_behind_on_boston():
-    assert paired("yacht", "f_svgd", "hmc", "rmse")[1] > 0 > paired("boston", "f_svgd", "hmc", "rmse")[2]
-    assert paired("boston", "f_svgd", "hmc", "nll")[1] > 0
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("key", ["rmse", "nll"])
+def test_against_hmc_nothing_is_decided(name, key):
+    _, low, high = paired(name, "f_svgd", "hmc", key)
+    assert low < 0 < high
 
 
 def test_with_the_prior_at_all_points_it_ends_on_yacht_where_the_exact_process_ends():
@@ -86,7 +106,8 @@ def test_with_the_prior_at_all_points_it_ends_on_yacht_where_the_exact_process_e
 def test_on_boston_it_ends_part_of_the_way():
     few, some, all_points = (f"f_svgd_closed_form{ending}" for ending in ("_4", "_20", ""))
     assert abs(paired("boston", some, few, "rmse")[0]) < 0.01
-    assert round(paired("boston", all_points, few, "rmse")[0], 2) == 0.29
+    mean, low, high = paired("boston", all_points, few, "rmse")
+    assert (round(mean, 2), round(low, 2), round(high, 2)) == (0.29, -0.02, 0.61)
     assert round(paired("boston", all_points, "gp", "rmse")[0], 2) == -0.15
     _, low, high = paired("boston", all_points, few, "nll")
     assert low < 0 < high
@@ -104,7 +125,8 @@ def test_at_four_points_the_closed_form_row_has_the_likelihood_of_svgd():
 
 def test_at_four_points_the_closed_form_row_is_ahead_of_svgd_by_rmse_and_level_by_nll():
     _, low, high = paired("yacht", "f_svgd_closed_form_4", "svgd", "rmse")
-    assert low < high < 0
+    assert low < 0 and round(high, 2) == 0.01
+    assert (scores("yacht", "f_svgd_closed_form_4", "nll") > scores("yacht", "svgd", "nll")).sum() == 13
     assert (scores("yacht", "f_svgd_closed_form_4", "rmse") < scores("yacht", "svgd", "rmse")).sum() == 16
     _, low, high = paired("yacht", "f_svgd_closed_form_4", "svgd", "nll")
     assert low < 0 < high
@@ -119,7 +141,9 @@ def test_the_closest_split_of_yacht_is_ahead_by_0_002_nats():
 def test_hmc_has_not_mixed_on_yacht():
     assert round(OTHERS.metric("hmc", "yacht_rhat_median").mean(), 1) == 1.3
     assert OTHERS.metric("hmc", "yacht_rhat_median").min() > 1.1
-    assert round(OTHERS.metric("hmc", "yacht_rhat_max").mean(), 1) == 2.3
+    largest = OTHERS.metric("hmc", "yacht_rhat_max")
+    assert (round(np.median(largest), 1), round(largest.max(), 1)) == (2.3, 3.1)
+    assert round(OTHERS.metric("hmc", "boston_rhat_max").max(), 1) == 1.3
 
 
 def test_one_split_of_yacht_makes_both_outliers():

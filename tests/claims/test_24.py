@@ -32,7 +32,7 @@ def ratio(mine, theirs, key):
     return scoreboard.Ratio(*np.exp([a.mean() - b.mean(), low, high]))
 
 
-def test_the_order_of_the_distances_is_the_reverse_of_the_claimed_one():
+def test_by_distance_l_prime_is_behind_mean_field_and_avb():
     assert spans("livi_full", "w1", 2.1, 2.3) and spans("mf_vi", "w1", 1.7, 1.9) and spans("avb", "w1", 0.6, 1.1)
     assert spans("livi_full", "w1_outside", 4.6, 5.1) and spans("mf_vi", "w1_outside", 3.5, 3.8)
     assert spans("avb", "w1_outside", 0.8, 1.9)
@@ -54,16 +54,35 @@ def test_the_order_by_spread_is_the_claimed_one_for_l_prime_alone():
         assert (max(TOY.metric(m, key).max() for m in rivals) < TOY.metric("livi_full", key)).all()
         assert TOY.metric("livi_full", key).max() < 1
     assert max(TOY.metric("livi_full", "sd_ratio_gap")) < min(TOY.metric("mf_vi", "sd_ratio_gap"))  # not in the gap
-    errors = {m: np.log(np.abs(np.log(TOY.metric(m, "sd_ratio")))) for m in ("livi_full", "livi_diagonal", *rivals)}
+    assert spans("deep_ensemble", "sd_ratio", 1.6, 1.9)  # as a ratio nearer than a half
+    nearest = np.abs(np.log(TOY.metric("livi_full", "sd_ratio"))).min()
+    assert np.abs(np.log(TOY.metric("deep_ensemble", "sd_ratio"))).max() < nearest
     for mine, theirs, said, grade in (
         ("livi_full", "mf_vi", 0.68, "lower error"),
         ("livi_full", "avb", 0.65, "lower error"),
         ("livi_diagonal", "mf_vi_best", 0.96, "agrees"),
         ("livi_diagonal", "avb", 1.11, "agrees"),
     ):
-        low, high = stats.ttest_ind(errors[mine], errors[theirs], equal_var=False).confidence_interval(0.95)
-        found = scoreboard.Ratio(*np.exp([errors[mine].mean() - errors[theirs].mean(), low, high]))
+        found = of_spread(mine, theirs, "sd_ratio")
         assert round(found.value, 2) == said and found.verdict == grade
+
+
+def of_spread(mine, theirs, key):
+    """Ratio of how far two rows' spreads are from HMC's on a logarithmic scale, with Welch's interval."""
+    a, b = (np.log(np.abs(np.log(TOY.metric(method, key)))) for method in (mine, theirs))
+    low, high = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    return scoreboard.Ratio(*np.exp([a.mean() - b.mean(), low, high]))
+
+
+def test_by_spread_the_claim_holds_outside_the_data_and_not_in_the_gap():
+    outside = [of_spread("livi_full", rival, "sd_ratio_outside") for rival in ("mf_vi", "avb")]
+    assert [f"{found.value:.2f}" for found in outside] == ["0.44", "0.60"]
+    assert {found.verdict for found in outside} == {"lower error"}
+    gap = [of_spread("livi_full", rival, "sd_ratio_gap") for rival in ("mf_vi", "avb")]
+    assert f"{gap[0].value:.2f}" == "1.20" and [found.verdict for found in gap] == ["higher error", "agrees"]
+    assert "outside the data 0.44 and 0.60. In the gap it is 1.20 times mean field's, and agrees with AVB's" in told(
+        "24"
+    )
 
 
 def test_nobody_but_the_ensemble_is_wide_in_the_gap():
@@ -266,7 +285,25 @@ def test_comparable_to_hmc_on_uci():
     assert all(paired(name, "livi_diagonal", "livi_full").verdict == "higher error" for name in found)
 
 
+def test_an_interval_that_allows_for_shared_training_data_leaves_boston_undecided():
+    for name, ends in {"boston": (0.99, 1.04), "concrete": None, "energy": None}.items():
+        each = np.log(on_splits(name, "livi_full", "rmse")) - np.log(on_splits(name, "hmc", "rmse"))
+        half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) * math.sqrt(1 / len(each) + 1 / 9)
+        low, high = np.exp([each.mean() - half, each.mean() + half])
+        assert (round(low, 2), round(high, 2)) == ends if ends else low > 1
+
+
+def test_on_naval_trained_scales_have_a_third_of_the_error_of_l_prime():
+    naval = on_splits("naval", "livi_diagonal", "rmse"), on_splits("naval", "livi_full", "rmse")
+    assert (naval[0] < naval[1]).all() and len(naval[0]) == 20
+    found = paired("naval", "livi_diagonal", "livi_full")
+    assert 0.28 < found.value < 0.36 and found.verdict == "lower error"
+    assert (on_splits("naval", "livi_diagonal", "elbo_low") > on_splits("naval", "livi_full", "elbo_low")).all()
+
+
 def test_against_mean_field_it_predicts_better_with_the_lower_bound():
+    likelihood = [paired(name, "livi_full", "mf_vi", "log_likelihood").verdict for name in ("boston", "concrete")]
+    assert likelihood == ["agrees", "agrees"] and "By likelihood boston and concrete agree too" in told("24")
     found = [paired(name, "livi_full", "mf_vi") for name in ("boston", "concrete", "energy")]
     assert [ratio.verdict for ratio in found] == ["lower error", "lower error", "agrees"]
     energy = f"{found[2].value:.2f} [{found[2].low:.2f}, {found[2].high:.2f}]"
