@@ -4,8 +4,8 @@
 HMC, a second opinion, and the reference of the smaller profiles. ``nuts_4_prior_*`` are the same posterior under
 another prior scale.
 
-The committed draws of ``nuts_4``, ``nuts_2`` and ``nuts_4_prior_*`` are NumPyro's, as their records say under
-``versions``; this module runs Pyro's sampler with the same settings, which needs no second copy of the density.
+The committed draws of ``nuts_4``, ``nuts_2`` and ``nuts_4_prior_*`` are NumPyro's, which this module ran at their
+commits. It now runs Pyro's sampler with the same settings, which needs no second copy of the density.
 ``nuts_4_again`` and ``nuts_2_again`` are Pyro's draws from other starts: a third opinion, on the reference itself.
 
 Weights of a ReLU network can be permuted and rescaled without a change of its outputs, so chains are compared, and

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import of_records
+import pytest
 import torch
 from of_records import Runs, within
 from scipy.stats import spearmanr
@@ -118,12 +119,20 @@ def test_the_posteriors_standard_deviation_in_the_corners():
     assert [f"{posterior(c, 'corner'):.2f}" for c in FIGURES] == ["0.12", "0.10"]
 
 
-def test_nuts_has_mixed_and_hmc_agrees_with_it():
+@pytest.mark.parametrize("other", ["hmc_{}", "nuts_{}_again"])
+def test_nuts_has_mixed_and_hmc_and_nuts_by_another_library_agree_with_it(other):
     for c in FIGURES:
-        other = CHAINS.arrays(f"hmc_{c}")
-        apart = judge(c).distances(other["mean"], other["sd"])
+        found = CHAINS.arrays(other.format(c))
+        apart = judge(c).distances(found["mean"], found["sd"])
         assert max(apart[key] for key in DISTANCES) < 0.01
-        assert CHAINS.record(f"nuts_{c}").metrics["rhat_max"] <= 1.01
+        assert max(CHAINS.record(m.format(c)).metrics["rhat_max"] for m in ("nuts_{}", other)) <= 1.01
+
+
+def test_the_two_libraries_samplers_took_the_same_steps():
+    for c in FIGURES:
+        theirs, ours = (CHAINS.record(method).metrics for method in (f"nuts_{c}", f"nuts_{c}_again"))
+        assert abs(ours["step_size"] / theirs["step_size"] - 1) < 0.02
+        assert abs(ours["gradients_per_draw"] / theirs["gradients_per_draw"] - 1) < 0.1
 
 
 def test_the_posterior_is_uncertain_between_the_classes_and_sure_behind_them():

@@ -174,7 +174,8 @@ def test_exact_draws_and_hmc():
     networks, values = (Runs("fpovi-exact").record(method) for method in ("network", "exact"))
     assert all((run.config["particles"], run.config["steps"]) == (1_000, 20_000) for run in (networks, values))
     told = of_records.told("20")
-    assert f"ends at {networks.metrics['kl']:.2f}, where the values themselves end at {values.metrics['kl']:.2f}" in told
+    ended = [f"{run.metrics['kl']:.2f}" for run in (networks, values)]
+    assert "ends at {}, where the values themselves end at {}".format(*ended) in told
     spreads = [round(100 * run.metrics["sd_ratio"]) for run in (networks, values)]
     assert "have {} and {} % of the posterior's spread".format(*spreads) in told
     errors = networks.metrics["rmse_mean"], values.metrics["rmse_mean"]
