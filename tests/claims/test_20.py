@@ -171,15 +171,17 @@ def test_gfsf_on_functions():
 
 def test_exact_draws_and_hmc():
     assert round(Runs("fpovi-exact").record("draws").metrics["kl"], 3) == 0.002
-    networks, values = (Runs("fpovi-exact").record(method) for method in ("network", "exact"))
-    assert all((run.config["particles"], run.config["steps"]) == (1_000, 20_000) for run in (networks, values))
+    networks, batches, values = (Runs("fpovi-exact").record(name) for name in ("network", "minibatch", "exact"))
+    assert {(r.config["particles"], r.config["steps"]) for r in (networks, batches, values)} == {(1_000, 20_000)}
+    assert batches.config["batch_size"] == 10
     told = of_records.told("20")
-    ended = [f"{run.metrics['kl']:.2f}" for run in (networks, values)]
-    assert "ends at {}, where the values themselves end at {}".format(*ended) in told
-    spreads = [round(100 * run.metrics["sd_ratio"]) for run in (networks, values)]
-    assert "have {} and {} % of the posterior's spread".format(*spreads) in told
-    errors = networks.metrics["rmse_mean"], values.metrics["rmse_mean"]
-    assert "{:.3f} instead of {:.4f}".format(*errors) in told
+    ended = [f"{run.metrics['kl']:.2f}" for run in (networks, batches, values)]
+    said = "ends at {} with networks and at {} with minibatches of 10 as well, where the values themselves end at {}"
+    assert said.format(*ended) in told
+    spreads = [round(100 * run.metrics["sd_ratio"]) for run in (networks, batches, values)]
+    assert "have {}, {} and {} % of the posterior's spread".format(*spreads) in told
+    errors = [run.metrics["rmse_mean"] for run in (values, networks, batches)]
+    assert "from {:.4f} to {:.3f} and {:.3f}".format(*errors) in told
     reference = Runs("fpovi-toy-reference").record("hmc_50").metrics
     assert 1.01 < reference["rhat_max"] < 1.0225 and round(reference["ess_min"]) == 533
 

@@ -268,7 +268,8 @@ def paired(name, mine, theirs, key="rmse"):
     """Ratio of errors with its interval over paired splits."""
     a, b = (on_splits(name, method, key) for method in (mine, theirs))
     each = np.log(a) - np.log(b) if key == "rmse" else b - a
-    return scoreboard.Ratio(*np.exp([each.mean(), *stats.ttest_1samp(each, 0).confidence_interval(0.95)]))
+    half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) * math.sqrt(1 / len(each) + 1 / 9)  # Nadeau and Bengio
+    return scoreboard.Ratio(*np.exp([each.mean(), each.mean() - half, each.mean() + half]))
 
 
 def test_comparable_to_hmc_on_uci():
@@ -278,19 +279,11 @@ def test_comparable_to_hmc_on_uci():
         said == "1.01, 1.09, 1.64"
         and "L′ has 1.01, 1.09 and 1.64 times HMC's error (20 splits; concrete 19)" in told("24")
     )
-    assert {ratio.verdict for ratio in found.values()} == {"higher error"}
+    assert [ratio.verdict for ratio in found.values()] == ["agrees", "higher error", "higher error"]
     trained = {name: paired(name, "livi_diagonal", "hmc") for name in found}
     assert all(ratio.verdict == "higher error" for ratio in trained.values())
     assert [f"{ratio.value:.2f}" for ratio in trained.values()] == ["1.19", "1.19", "4.23"]
     assert all(paired(name, "livi_diagonal", "livi_full").verdict == "higher error" for name in found)
-
-
-def test_an_interval_that_allows_for_shared_training_data_leaves_boston_undecided():
-    for name, ends in {"boston": (0.99, 1.04), "concrete": None, "energy": None}.items():
-        each = np.log(on_splits(name, "livi_full", "rmse")) - np.log(on_splits(name, "hmc", "rmse"))
-        half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) * math.sqrt(1 / len(each) + 1 / 9)
-        low, high = np.exp([each.mean() - half, each.mean() + half])
-        assert (round(low, 2), round(high, 2)) == ends if ends else low > 1
 
 
 def test_on_naval_trained_scales_have_a_third_of_the_error_of_l_prime():
@@ -301,14 +294,18 @@ def test_on_naval_trained_scales_have_a_third_of_the_error_of_l_prime():
     assert (on_splits("naval", "livi_diagonal", "elbo_low") > on_splits("naval", "livi_full", "elbo_low")).all()
 
 
-def test_against_mean_field_it_predicts_better_with_the_lower_bound():
-    likelihood = [paired(name, "livi_full", "mf_vi", "log_likelihood").verdict for name in ("boston", "concrete")]
-    assert likelihood == ["agrees", "agrees"] and "By likelihood boston and concrete agree too" in told("24")
-    found = [paired(name, "livi_full", "mf_vi") for name in ("boston", "concrete", "energy")]
-    assert [ratio.verdict for ratio in found] == ["lower error", "lower error", "agrees"]
+def test_against_mean_field_it_predicts_no_worse_with_the_lower_bound():
+    sets = ("boston", "concrete", "energy")
+    likelihood, found = (
+        [paired(name, "livi_full", "mf_vi", key) for name in sets] for key in ("log_likelihood", "rmse")
+    )
+    assert [ratio.verdict for ratio in likelihood] == ["agrees"] * 3
+    assert [ratio.verdict for ratio in found] == ["lower error", "agrees", "agrees"]
     energy = f"{found[2].value:.2f} [{found[2].low:.2f}, {found[2].high:.2f}]"
-    said = f"{found[0].value:.2f} and {found[1].value:.2f} times mean field's on boston and concrete"
-    assert f"{said}, and on energy the two agree, {energy}" in told("24")
+    said = (
+        f"Its RMSE is {found[0].value:.2f} times mean field's on boston; on concrete ({found[1].value:.2f}) and energy"
+    )
+    assert f"{said} ({energy}) the two agree, as by likelihood on all three" in told("24")
     above = on_splits("energy", "mf_vi", "elbo") - on_splits("energy", "livi_full", "elbo_low")
     assert f"{above.min():,.0f} to {above.max():,.0f} nats above that of L′" in told("24")
 
@@ -320,13 +317,12 @@ def test_trained_scales_have_the_better_bound_and_have_not_arrived_on_energy():
     assert (behind > 0).sum() == 19 and len(behind) == 20 and "on 19 of 20 splits" in told("24")
 
 
-def test_by_likelihood_all_three_rows_are_behind_hmc():
+def test_by_likelihood_all_three_rows_are_behind_hmc_where_it_is_decided():
     sets = ("boston", "concrete", "energy")
     found = {m: [paired(name, m, "hmc", "log_likelihood") for name in sets] for m in LIVIS}
-    assert {ratio.verdict for ratios in found.values() for ratio in ratios} == {"higher error"}
-    for method in LIVIS[:2]:
-        nats = np.log([ratio.value for ratio in found[method]])
-        assert nats[0] < 0.1 and 0.5 < nats[2] < 0.6
+    grades = {method: [ratio.verdict for ratio in ratios] for method, ratios in found.items()}
+    assert [grades[method][0] for method in LIVIS] == ["agrees", "agrees", "higher error"]
+    assert {grade for method in LIVIS for grade in grades[method][1:]} == {"higher error"}
 
 
 @pytest.mark.parametrize("name", uci.SETS)

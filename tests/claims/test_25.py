@@ -191,7 +191,10 @@ def test_the_rates_are_those_said():
 def test_what_the_data_of_the_digits_are_worth():
     used = len(load("digits").train) // 64 * 64
     said = f"Batches of 64 of the {used:,} images make its power 1/{used / 64:g}"
-    assert f"{said}, so that the data are worth {64 * math.log(10):.0f} nats at most." in told()
+    assert (
+        f"{said}, so that the data pay at most {64 * math.log(10):.0f} nats over answering 1/10 to everything."
+        in told()
+    )
 
 
 AWAY = ("livi_min_sv_bayes", "livi_min_sv_wide", "livi_min_sv_released")
