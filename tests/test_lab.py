@@ -118,7 +118,7 @@ def kernel(page):
 def test_an_opened_notebook_has_nothing_to_save(page, copy, kernel, name):
     page.evaluate(OPEN, [f"notebooks/{name}", kernel])
     page.wait_for_function(READY)
-    page.wait_for_timeout(300)  # what marks a notebook as changed does so as the kernel answers
+    page.wait_for_timeout(50)  # what marks a notebook as changed does so as the kernel answers
     seen = page.evaluate(SEEN)
     page.evaluate("() => window.jupyterapp.shell.currentWidget.close()")
     cells = notebooks.read(repository() / "notebooks" / name).cells
