@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
-from gpvi_lib.report.tables import markdown, median_range, plus_minus, pm, table
+from gpvi_lib.report.tables import half_interval, markdown, median_range, plus_minus, pm, table
 
 NAN = float("nan")
 
@@ -48,3 +49,11 @@ def test_pm_is_over_runs_with_n_minus_one():
 def test_median_range():
     assert median_range([3.0, 1.0, 250.0]) == "3 [1, 2.5e+02]"
     assert median_range([3.0]) == ""
+
+
+def test_the_interval_over_overlapping_splits_is_wider_than_students():
+    found = np.array([1.0, 2.0, 4.0, 5.0])
+    students = stats.ttest_1samp(found, 0).confidence_interval(0.95)
+    assert half_interval(found, overlap=0.0) == pytest.approx((students.high - students.low) / 2)
+    assert half_interval(found) == pytest.approx((1 + 4 / 9) ** 0.5 * half_interval(found, overlap=0.0))
+    assert half_interval(found[:1]) == 0

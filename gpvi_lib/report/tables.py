@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from scipy.stats import t as student
+
 if TYPE_CHECKING:
     from IPython.display import Markdown
 
@@ -31,6 +34,20 @@ def table(rows: Iterable[Any], columns: Sequence[str] | None = None) -> Markdown
     from IPython.display import Markdown
 
     return Markdown(markdown(rows, columns))
+
+
+def half_interval(differences: np.ndarray, overlap: float = 1 / 9) -> float:
+    """Return half of the 95 % interval of the mean of ``n`` paired differences over random splits; 0 for one split.
+
+    Splits share training data, for which the variance ``s² (1/n + overlap)`` of Nadeau and Bengio (2003) allows.
+
+    Args:
+        overlap: test rows over training rows of a split.
+    """
+    if len(differences) < 2:
+        return 0.0
+    scale = differences.std(ddof=1) * math.sqrt(1 / len(differences) + overlap)
+    return float(student.ppf(0.975, len(differences) - 1) * scale)
 
 
 def plus_minus(mean: float, sd: float, form: str = ".3g", sd_form: str | None = None) -> str:

@@ -258,6 +258,8 @@ def test_networks_classify_29_percent_at_lambda_1_and_all_with_a_trained_scale()
     assert round(at("gpvi", 1.0, "accuracy_percent").mean()) == 29
     assert sorted(at("gpvi", 1.0, "accuracy_percent").round().tolist()) == [8, 23, 55]
     assert round(of("gpvi_trained", "accuracy_percent").mean()) == 100
+    by_density = round(at("exact_density", 1.0, "accuracy_percent").mean())  # at the same floor
+    assert (by_density - 29, 100 - by_density) == (40, 31)
 
 
 def test_single_networks_at_lambda_1_and_the_average_of_100_seed_by_seed():

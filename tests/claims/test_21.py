@@ -4,9 +4,9 @@ import numpy as np
 import of_records
 import pytest
 from of_records import Runs
-from scipy.stats import t as student
 
 from gpvi_lib.report import scoreboard
+from gpvi_lib.report.tables import half_interval
 
 RUNS = {name: Runs(f"fpovi-uci-{name}") for name in ("yacht", "boston")}
 OTHERS = Runs("uci-regression")
@@ -28,7 +28,7 @@ def paired(name, method, rival, key):
 
 
 def ends(found):
-    half = student.ppf(0.975, len(found) - 1) * found.std(ddof=1) * (1 / len(found) + 1 / 9) ** 0.5
+    half = half_interval(found)
     return found.mean(), found.mean() - half, found.mean() + half
 
 

@@ -14,6 +14,7 @@ from gpvi_lib.experiments.evaluation import Functions, evenly
 from gpvi_lib.experiments.livi_toy_reference import read_reference
 from gpvi_lib.lab import records
 from gpvi_lib.report import scoreboard
+from gpvi_lib.report.tables import half_interval
 
 TOY, REFERENCE, UCI, OTHERS = (Runs(n) for n in ("livi-toy", "livi-toy-reference", "livi-uci", "uci-regression"))
 LIVIS = ("livi_full", "livi_min_sv", "livi_diagonal")
@@ -268,7 +269,7 @@ def paired(name, mine, theirs, key="rmse"):
     """Ratio of errors with its interval over paired splits."""
     a, b = (on_splits(name, method, key) for method in (mine, theirs))
     each = np.log(a) - np.log(b) if key == "rmse" else b - a
-    half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) * math.sqrt(1 / len(each) + 1 / 9)  # Nadeau and Bengio
+    half = half_interval(each)
     return scoreboard.Ratio(*np.exp([each.mean(), each.mean() - half, each.mean() + half]))
 
 
