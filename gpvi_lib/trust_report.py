@@ -180,7 +180,7 @@ def _plot_ksd(ax: Any, finding: Finding, colour: str) -> None:
         ax.set_xscale("log")
     ax.hist(null.numpy(), bins=bins, color="0.75")
     ax.axvline(finding.value, color=colour, linewidth=2)
-    ax.set(xlabel="squared KSD; grey: exact draws", ylabel="draws of the bootstrap")
+    ax.set(xlabel="squared KSD; grey: exact draws, by bootstrap", ylabel="bootstrap repeats")
 
 
 def _plot_spread(ax: Any, finding: Finding, colour: str) -> None:

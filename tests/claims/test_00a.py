@@ -40,7 +40,7 @@ def test_either_map_leaves_the_ends_almost_empty():
 
 
 @pytest.mark.parametrize("stage", [1, 2])  # 30 and 100 steps
-def test_with_the_helper_the_samples_first_draw_together_towards_a_curve(stage):
+def test_with_the_helper_the_samples_are_a_thin_curve_first(stage):
     panels = json.loads((paths.repository() / "figures" / "paper" / "00a-strip.json").read_text())["axes"]
     width = []
     for panel in (panels[stage], panels[5 + stage]):

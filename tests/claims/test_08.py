@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from of_records import runs
+from of_records import Runs, runs
 
 from gpvi_lib.experiments.nuts_reference import posterior
 from gpvi_lib.report import scoreboard
@@ -33,6 +33,12 @@ def test_the_printed_run_is_worth_about_as_many_draws_as_predicted_and_its_rhat_
     assert round(float(mean_tau)) == 281 and round(5_000 / float(mean_tau)) == 18
     squares = ((1 + correlation**2) / (1 - correlation**2)).mean()  # of variances
     assert round(5_000 / float(squares)) == 36
+
+
+def test_longer_trajectories_have_the_smallest_error_on_the_regression():
+    table = Runs("bayesian-linear-regression")
+    found = {method: table.metric(method, "sigma_error").mean() for method in table.experiment.methods}
+    assert min(found, key=found.__getitem__) == "hmc_best" and f"{found['hmc_best']:.3f}" == "0.007"
 
 
 def test_table_2s_hmc_has_the_error_of_120_draws_and_36_would_have_0_34():

@@ -329,4 +329,4 @@ def test_what_a_logged_residual_says_of_one_and_of_two_updates():
 def test_what_the_best_hmc_keeps():
     printed, best = (RUNS.record(method).config for method in ("hmc", "hmc_best"))
     kept = [c["chains"] * (c["num_steps"] - c["burn_in"]) // c["thin"] for c in (printed, best)]
-    assert kept == [100, 80_000] and "keeps 80,000 states instead of 100" in of_records.told("13")
+    assert kept == [100, 80_000] and "keeps 80,000 states of four chains instead of 100" in of_records.told("13")

@@ -118,7 +118,7 @@ def test_18_the_median_rule_compares_no_two_humps():
 
 
 def test_18_where_the_steps_begin_and_end():
-    """Scores held, as the best decay, only later; the full gradient above 1 as late as layer 16."""
+    """Scores held, as the best decay, only later; the full gradient above 1 up to layer 16 or 17."""
     held, full, (decay, *_) = (
         [a["steps"].numpy() for a in of_records.arrays("wild-mixture", row)]
         for row in ("svgd_truncated", "svgd_full", "power_free")

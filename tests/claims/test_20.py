@@ -92,7 +92,7 @@ def test_svgds_single_function_is_nearer_to_hmc_beyond_the_data_level_among_them
     draws = toy.read_reference("hmc_50", "paper")
     halves = float(wasserstein_1d(draws[:500], draws[500:])[toy.regions()["data"]].mean())
     assert band.min() - one.max() < halves < 2 * (band.max() - one.max())
-    said = f"{one.mean():.3f} against {band.min():.3f} to {band.max():.3f}, where two halves of HMC's draws are"
+    said = f"{one.mean():.3f} against {band.min():.3f} to {band.max():.3f}; two halves of HMC's draws are"
     assert f"{said} {halves:.2f} apart" in of_records.told("20")
 
 

@@ -82,9 +82,9 @@ def span(method):
 
 SENTENCES = {
     "the minute, wheel": lambda: (
-        f"Of uniform play's regret it has {listed(regret(WHEEL, 'f_svgd'))} % on three seeds, from the code's wider "
-        f"start {listed(regret(WHEEL, 'f_svgd_wide_start'))} %, SVGD "
-        f"{listed(regret(WHEEL, 'svgd'))} %, mean field {listed(regret(WHEEL, 'mf_vi'))} % (10,000 of 50,000 rounds)."
+        f"Of uniform play's regret it has {listed(regret(WHEEL, 'f_svgd'))} %, SVGD "
+        f"{listed(regret(WHEEL, 'svgd'))} %, mean field {listed(regret(WHEEL, 'mf_vi'))} % (10,000 of 50,000 rounds); "
+        f"from the code's wider start f-SVGD has {listed(regret(WHEEL, 'f_svgd_wide_start'))} %."
     ),
     "the minute, process": lambda: (
         f"A Gaussian process with the networks' prior variance has {between(regret(WHEEL, 'gp_as_networks'))} %."
@@ -153,7 +153,7 @@ SENTENCES = {
         f"ring; the process with the networks' variance plays it {arms('gp_as_networks')[0]:,} times."
     ),
     "MNIST": lambda: (
-        f"After 20 epochs f-SVGD errs on {span('f_svgd')} % of the test images, the ensemble on "
+        f"At that epoch f-SVGD errs on {span('f_svgd')} % of the test images, the ensemble on "
         f"{span('deep_ensemble')} %, SVGD on {span('svgd')} % (3 seeds). Seed by seed the ensemble has "
         + listed(100 * (errors("deep_ensemble") - errors("f_svgd")))
         + " more wrong images of 10,000 than f-SVGD."

@@ -280,6 +280,7 @@ def test_comparable_to_hmc_on_uci():
         said == "1.01, 1.09, 1.64"
         and "L′ has 1.01, 1.09 and 1.64 times HMC's error (20 splits; concrete 19)" in told("24")
     )
+    assert "RMSE of L′ over HMC's: boston 1.01, concrete 1.09, energy 1.64" in told("00")
     assert [ratio.verdict for ratio in found.values()] == ["agrees", "higher error", "higher error"]
     trained = {name: paired(name, "livi_diagonal", "hmc") for name in found}
     assert all(ratio.verdict == "higher error" for ratio in trained.values())
@@ -329,3 +330,8 @@ def test_by_likelihood_all_three_rows_are_behind_hmc_where_it_is_decided():
 @pytest.mark.parametrize("name", uci.SETS)
 def test_both_bounds_predict_alike(name):
     assert paired(name, "livi_min_sv", "livi_full").verdict == "agrees"
+
+
+def test_both_bounds_predict_alike_as_the_first_page_says():
+    found = [paired(name, "livi_min_sv", "livi_full").value for name in uci.SETS]
+    assert f"of L″ over L′ {min(found):.2f} to {max(found):.2f} on five sets" in told("00")

@@ -159,7 +159,8 @@ SENTENCES = {
         "under Bayes' rule the rate 1e-2 instead of 1e-3 takes mean field's confidence on unseen images from "
         f"{mean('mf_vi', CONFIDENCE)} to {mean(FAST, CONFIDENCE)} % and its AUROC from {mean('mf_vi', AREA)} to "
         f"{mean(FAST, AREA)} %. Our ensemble has {mean('deep_ensemble', CONFIDENCE)} and "
-        f"{mean('deep_ensemble', AREA)} %, L″ {mean(SLOW, CONFIDENCE)} and {mean(SLOW, AREA)} %, each at one rate"
+        f"{mean('deep_ensemble', AREA)} %, L″ {mean(SLOW, CONFIDENCE)} and {mean(SLOW, AREA)} %, "
+        "each at the one rate that trained"
     ),
     "what the data are worth": lambda: (
         f"that is {256 * math.log(10):.0f} nats. Under Bayes' rule it is {60_000 * math.log(10):,.0f}, in the first "

@@ -317,7 +317,8 @@ def test_particles_are_never_near_the_best():
 
 def test_exact_draws_have_an_error_too():
     errors = np.array([NEW.metric(f"{name}_draws", "error") for name in benchmark.TARGETS])
-    assert 0.03 < errors.min() and errors.max() < 0.05 and "2,000 of them are 0.03 to 0.05 away" in text()
+    low, high = (f"{value:.3f}" for value in (errors.min(), errors.max()))
+    assert f"sets of 2,000 are {low} to {high} away" in text()
 
 
 def test_draws_that_were_kept():
@@ -416,9 +417,24 @@ def test_gfsf_a_trained_start_and_l_prime_on_uci_sets():
         f"density from {alone} to {after}; from the prior they have {cold}."
     ) in text()
     uci = Runs("benchmark-uci")
-    lost = [int((uci.metric("livi", f"{name}_rmse") > 200).sum()) for name in ("concrete", "yacht")]
-    assert f"L′ is lost on {lost[0]} splits of concrete and on {lost[1]} of yacht (errors above 200)" in text()
-    assert all(uci.metric("livi", f"{name}_rmse").max() < 10 for name in ("boston", "energy"))
+    lost = int((uci.metric("livi", "yacht_rmse") > 200).sum())
+    assert f"On yacht L′ has the exact density's rate and is lost on {lost} splits (errors above 200)" in text()
+    older_rows, function_rows, livi_rows = Runs("uci-regression"), Runs("fpovi-uci-boston"), Runs("livi-uci")
+    best = {
+        name: older_rows.metric(m, f"{name}_rmse").mean()
+        for name, m in (("concrete", "deep_ensemble"), ("energy", "hmc"))
+    }
+    best["boston"] = function_rows.metric("f_svgd", "rmse").mean()
+    fixed, trained = (
+        "{}, {} and {}".format(
+            *(
+                f"{livi_rows.metric(m, f'{name}_rmse').mean() / best[name]:.2f}"
+                for name in ("boston", "concrete", "energy")
+            )
+        )
+        for m in ("livi_full", "livi_diagonal")
+    )
+    assert f"L′ with fixed $s$ has {fixed} on three sets" in text() and f"with trained $s$ {trained}." in text()
     assert uci.recorded("livi") == uci.recorded("refined") == list(range(20))
 
 
@@ -446,7 +462,8 @@ def test_the_ensembles_likelihood_on_boston_and_the_chains_that_have_not_mixed()
     found["f_svgd"] = max(
         Runs("fpovi-uci-boston").metric(m, "log_likelihood").mean() for m in ("f_svgd", "f_svgd_closed_form")
     )
-    assert len(found) == 11 and "is the lowest of all eleven methods" in text()
+    found["livi_fixed"] = Runs("livi-uci").metric("livi_full", "boston_log_likelihood").mean()
+    assert len(found) == 12 and "is the lowest of all twelve methods" in text()
     assert min(found, key=found.get) == "deep_ensemble"
     assert (f"{found['deep_ensemble']:.2f}", f"{found['hmc']:.2f}") == ("-2.82", "-2.50")
     rhat = [runs.metric("hmc", f"{name}_rhat_median").mean() for name in ("energy", "yacht", "boston", "concrete")]
@@ -553,7 +570,10 @@ def test_the_printed_list_is_what_readme_says():
     """The list is the notebook's output; here its ten lines, and that six of them do not hang on the factor."""
     assert {row[0]: row[1].strip("*") for row in printed("near the best as well")} == EXPECTED
     rows = printed("factor 1.5 (1.1)")
-    assert sum(row[-1] == "–" for row in rows) == 5 and "without any one of their targets five (appendix D)" in text()
+    assert (
+        sum(row[-1] == "–" for row in rows) == 5
+        and "five stay whichever one of their targets is left out (appendix D)" in text()
+    )
     assert sum(len(set(row[1:4])) == 1 for row in rows) == 6 and "Of ten lines six do not change." in text()
     readme = (repository() / "README.md").read_text().partition("| You have, and want |")[2].partition("The list is")[0]
     advised = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", readme, re.MULTILINE))

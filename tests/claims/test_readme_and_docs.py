@@ -203,7 +203,7 @@ def test_the_maps_of_uncertainty():
     test_14.test_the_exact_density_beats_mean_fields_elbo_from_scratch_and_from_its_end()
     told = LONG.arrays("gpvi_4")
     worse = told["helper_step"].numpy()[told["helper_residual"].numpy() > 1]
-    assert 2_000 < worse.max() < 4_000 and "worse than zero for some 3,000 steps" in said(UNPRINTED)
+    assert 2_000 < worse.max() < 4_000 and "worse than answering zero for some 3,000 steps" in said(UNPRINTED)
     assert LONG.record("gpvi_4").config["steps"] == 20_000
 
 
