@@ -99,7 +99,8 @@ processors: env ## nightly: the notebooks against their outputs as other process
 	@failed=; for settings in $(PROCESSORS); do \
 	  echo "gpvi: $(CHECKED) under $$settings"; \
 	  env $$settings GPVI_FIGURES="$(CURDIR)/build/processors" "$(PY)" -m pytest -q $(CHECKED) \
-	    --nbval --nbval-current-env </dev/null || failed="$$failed; $$settings"; \
+	    --nbval --nbval-current-env -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	    </dev/null || failed="$$failed; $$settings"; \
 	done; [ -z "$$failed" ] || { echo "gpvi: failed under $${failed#; }" >&2; exit 1; }
 
 lint: env ## ruff on library, tests and notebooks; mypy on the library; its floors import downwards only

@@ -162,7 +162,7 @@ SENTENCES = {
         f"on the wheel f-SVGD has {listed(regret(WHEEL, 'f_svgd'))} % of uniform play's regret, from the code's start"
     ),
     "takeaway, process": lambda: (
-        "on the wheel a Gaussian process of one per arm has "
+        "on the wheel Gaussian processes, one an arm, have "
         f"{regret(WHEEL, 'gp').min():.0f} to {regret(WHEEL, 'gp').max():.0f} % with a prior sd of 3.2, and "
         f"{regret(WHEEL, 'gp_as_networks').min():.0f} to {regret(WHEEL, 'gp_as_networks').max():.0f} % with the "
         "networks'; 60.80 is printed for the paper's."

@@ -90,7 +90,7 @@ SENTENCES = {
     "the minute, Bayes' rule": lambda: (
         f"Under Bayes' rule mean field at 1e-2 has confidence {mean(FAST, CONFIDENCE)} % and AUROC "
         f"{mean(FAST, AREA)} % (10 epochs, {count(FAST)}); LIVI prints "
-        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f}."
+        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f} (another third set)."
     ),
     "LIVI as released": lambda: (
         f"accuracy {mean(LAST, ACCURACY)} % ({count(LAST)}). Its claimed bound rises all the same, from "
@@ -159,8 +159,7 @@ SENTENCES = {
         "under Bayes' rule the rate 1e-2 instead of 1e-3 takes mean field's confidence on unseen images from "
         f"{mean('mf_vi', CONFIDENCE)} to {mean(FAST, CONFIDENCE)} % and its AUROC from {mean('mf_vi', AREA)} to "
         f"{mean(FAST, AREA)} %. Our ensemble has {mean('deep_ensemble', CONFIDENCE)} and "
-        f"{mean('deep_ensemble', AREA)} %, L″ {mean(SLOW, CONFIDENCE)} and {mean(SLOW, AREA)} %, "
-        "each at the one rate that trained"
+        f"{mean('deep_ensemble', AREA)} %, L″ {mean(SLOW, CONFIDENCE)} and {mean(SLOW, AREA)} %, each at one rate"
     ),
     "what the data are worth": lambda: (
         f"that is {256 * math.log(10):.0f} nats. Under Bayes' rule it is {60_000 * math.log(10):,.0f}, in the first "
