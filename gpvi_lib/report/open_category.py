@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -425,21 +426,31 @@ UNSURE = {"variance": np.geomspace(1e-4, 0.3, 25), "entropy": np.linspace(0, 1.8
 """The same where networks are sure of little."""
 
 
+_FILL = "0.88"
+_KNOWN: dict[str, Any] = {"color": "0.35", "lw": 1.6}
+_UNKNOWN: dict[str, Any] = {"ls": (0, (2.5, 0.8)), "lw": 1.6}
+"""Outlines, so that neither histogram covers the other."""
+
+
 def score_histograms(runs: Runs, methods: Sequence[str], bins_of: dict[str, np.ndarray] = SCORES) -> Figure:
     """Both outlier scores of known and of unknown test images, all seeds together."""
     fig, axes = plt.subplots(2, len(methods), figsize=(12, 5), sharey="row", sharex="row", layout="constrained")
     means = runs.means()
     for column, method in enumerate(methods):
         for ax, (score, bins) in zip(axes[:, column], bins_of.items(), strict=True):
-            for kind, colour in (("known", "0.6"), ("unknown", METHOD_COLOURS[method])):
+            for kind, look in (("known", _KNOWN), ("unknown", _UNKNOWN | {"color": METHOD_COLOURS[method]})):
                 values = runs.pooled(method, f"{kind}_{score}").clip(bins[0], bins[-1])
-                share = np.full(len(values), 100 / len(values))
-                ax.hist(values, bins, weights=share, color=colour, alpha=0.6, label=kind, lw=0)
+                share = 100 * np.histogram(values, bins)[0] / len(values)
+                if kind == "known":
+                    ax.stairs(share, bins, fill=True, color=_FILL)
+                ax.stairs(share, bins, **look)
             if bins[0] > 0:
-                decades = np.arange(
-                    np.ceil(np.log10(bins[0])), np.log10(bins[-1]) + 0.5, 2 if score == "variance" else 1
-                )
-                ax.set(xscale="log", xticks=10**decades)
+                step = 2 if score == "variance" else 1
+                decades = np.arange(np.ceil(np.log10(bins[0])), np.log10(bins[-1]) + 0.5, step)
+                labels = [f"$10^{{{decade:.0f}}}$" for decade in decades]
+                labels[0] = f"≤ {labels[0]}" if 10 ** decades[0] <= bins[0] else labels[0]
+                ax.set(xscale="log")
+                ax.set_xticks(10**decades, labels)
             ax.tick_params(labelsize=9)
             area = means.loc[method, "auroc" if score == "variance" else "auroc_entropy"]
             ax.text(0.5, 0.94, f"AUROC {area:.3f}", transform=ax.transAxes, fontsize=9, va="top", ha="center")
@@ -448,8 +459,11 @@ def score_histograms(runs: Runs, methods: Sequence[str], bins_of: dict[str, np.n
         ax.set(ylabel="% of images", ylim=(0, 1.15 * ax.get_ylim()[1]))  # room for the text
     for row, name in enumerate(("predictive variance", "predictive entropy (nats)")):
         axes[row, len(methods) // 2].set_xlabel(name)
-    handles, _ = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, ["known 0–5 (grey)", "unknown 6–9 (coloured)"], loc="outside lower center", ncols=2)
+        if len(methods) % 2 == 0:
+            axes[row, len(methods) // 2].xaxis.label.set_x(-0.065)  # between the two panels in the middle
+    known = plt.Rectangle((0, 0), 1, 1, facecolor=_FILL, edgecolor=_KNOWN["color"], label="known 0–5 (grey, solid)")
+    unknown = plt.Line2D([], [], **_UNKNOWN | {"color": "0.15"}, label="unknown 6–9 (dashed, in the method's colour)")
+    fig.legend(handles=[known, unknown], loc="outside lower center", ncols=2)
     return fig
 
 
@@ -474,10 +488,11 @@ def reliability(runs: Runs, methods: Sequence[str]) -> Figure:
         ax.set(ylim=(-0.04, 1.04), xlim=(0, 1.02))
         ax.set_title(_title(method), fontsize=11)
         below.bar(middle, count / num_seeds, width * 0.9, color=colour, alpha=0.8, lw=0)
-        below.set(yscale="log", ylim=(0.3, 2 * len(confidence) / num_seeds), xticks=[0, 0.5, 1])
-        below.set_xticklabels(["0", "0.5", "1"])
+        below.set(yscale="log", ylim=(0.1, 2 * len(confidence) / num_seeds), xticks=[0.1, 0.5, 0.9])
     axes[0, 0].set_ylabel("accuracy")
     axes[1, 0].set_ylabel("images")
+    calibrated = plt.Rectangle((0, 0), 1, 1, color="0.85", label="about 95 % of calibrated predictions")
+    fig.legend(handles=[calibrated], loc="outside lower right")
     axes[1, len(methods) // 2].set_xlabel(f"confidence of the prediction, {ECE_BINS} bins")
     return fig
 
