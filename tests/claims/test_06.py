@@ -1,8 +1,12 @@
 """What notebook 06 says of its records: which directions descend, from an optimum and along training."""
 
+import json
+
 import numpy as np
 import pytest
-from of_records import arrays
+from of_records import arrays, told
+
+from gpvi_lib.paths import repository
 
 TWO = "amortized_svgd_two_batches"
 DIRECTIONS = ("gpvi", TWO, "amortized_svgd")
@@ -162,3 +166,9 @@ def test_with_the_helper_gpvi_ends_above_amortised_svgd_in_five_dimensions():
     }
     assert [len(values) for values in found.values()] == [10, 10]
     assert [round(float(np.median(found[name])), 1) for name in ("gpvi", "amortized_svgd")] == [8.4, 6.4]
+
+
+def test_with_two_batches_the_divergence_first_jumps():
+    panel = json.loads((repository() / "figures" / "paper" / "06-ascent.json").read_text())["axes"][2]
+    first = [max(line["y"]) for line in panel["lines"][6:]]
+    assert len(first) == 6 and f"first jumps by {min(first):.1f} to {max(first):.1f} nats" in told("06")

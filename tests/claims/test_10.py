@@ -654,3 +654,8 @@ def test_the_records_of_section_5_have_relu_units_and_the_scan_has_too():
         sampler = config["sampler"]
         assert "activation" not in sampler and sampler.get("noise_scale_unit") != "prior"
         assert not sampler.get("train_noise_scale") and (config["lr"], config["steps"]) == (3e-3, 1_500)
+
+
+def test_with_a_small_scale_and_relu_units_it_is_three_times_too_wide_at_the_data():
+    assert round(float(RUNS.metric("gpvi_best", "sd_ratio_data").mean())) == 3
+    assert "with a small λ and ReLU units GPVI's is three times." in told("10")

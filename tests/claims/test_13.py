@@ -330,3 +330,10 @@ def test_what_the_best_hmc_keeps():
     printed, best = (RUNS.record(method).config for method in ("hmc", "hmc_best"))
     kept = [c["chains"] * (c["num_steps"] - c["burn_in"]) // c["thin"] for c in (printed, best)]
     assert kept == [100, 80_000] and "keeps 80,000 states of four chains instead of 100" in of_records.told("13")
+
+
+def test_the_burn_in_of_the_best_hmc():
+    printed, best = (RUNS.record(method).config for method in ("hmc", "hmc_best"))
+    assert (printed["num_steps"], best["num_steps"]) == (25_000, 25_000)
+    said = f"with a burn-in of {best['burn_in']:,} instead of {printed['burn_in']:,}"
+    assert said in of_records.told("13")

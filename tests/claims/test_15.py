@@ -1,10 +1,11 @@
 """What notebook 15 says in prose of the records, held to the records."""
 
+import json
 from functools import cache
 
 import nbformat
 import numpy as np
-from of_records import within
+from of_records import Runs, told, within
 from scipy import stats
 
 from gpvi_lib import paths
@@ -440,3 +441,16 @@ def test_seven_of_the_eleven_methods_that_work_are_too_unsure_on_every_seed():
 def test_which_priors_differ_by_the_authors_choice():
     area = trial()["auroc"].round(3)
     assert area["best_one_wider_prior"] == 0.952 and area["authors_0.01"] == 0.966
+
+
+def test_the_hundred_epochs_of_one_row():
+    last = Runs("open-category-mnist-published").record("svgd_best").metrics["auroc"]
+    early = Runs("open-category-mnist").record("svgd_best").metrics["auroc"]
+    assert f"SVGD with $a = 16$, {early:.3f} at epoch 3 and {last:.3f} at 100 (1 seed, appendix J)" in told("15")
+
+
+def test_on_the_digits_the_network_alone_spreads_little():
+    panel = json.loads((paths.repository() / "figures" / "paper" / "15-g-or-lambda.json").read_text())["axes"][0]
+    _, alone, noise = next(line["x"] for line in panel["lines"] if line.get("label") == "exact density")
+    said = f"a predictive variance of {alone:.2f} on unknown images, λ alone {noise:.2f}."
+    assert said in told("15")

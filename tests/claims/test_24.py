@@ -335,3 +335,18 @@ def test_both_bounds_predict_alike(name):
 def test_both_bounds_predict_alike_as_the_first_page_says():
     found = [paired(name, "livi_min_sv", "livi_full").value for name in uci.SETS]
     assert f"of L″ over L′ {min(found):.2f} to {max(found):.2f} on five sets" in told("00")
+
+
+def test_the_printed_differences_that_figure_24_4_leaves_out():
+    rows = {(p.item, p.method): p.mean for p in scoreboard.published() if p.item.startswith("livi/table1/")}
+    sets, methods = ("kin8nm", "naval"), {"L′": "livi_full", "L″": "livi_min_sv", "ensemble": "deep_ensemble"}
+    said = ", ".join(
+        f"{label} " + " and ".join(f"{rows[f'livi/table1/{s}', m] - rows[f'livi/table1/{s}', 'hmc']:.2f}" for s in sets)
+        for label, m in methods.items()
+    )
+    assert f"Their printed differences: {said.replace('-', '−')}." in told("24")
+
+
+def test_the_released_script_in_numbers():
+    found = TOY.metric("livi_full_released", "w1")
+    assert f"With it L′ comes to {found.min():.2f} to {found.max():.2f}" in told("24")

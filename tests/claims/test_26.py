@@ -480,6 +480,8 @@ def test_the_split_of_concrete_on_which_a_chain_is_lost():
     rest = np.delete(errors["hmc"], 5)
     assert errors["hmc"][5] > 1.8 * rest.max()
     assert [f"{np.mean(each) / best:.2f}" for each in (errors["hmc"], rest)] == ["1.12", "1.05"]
+    cost = (np.mean(errors["hmc"]) - np.mean(rest)) / best
+    assert f"which notebook 24 leaves out, costs HMC {cost:.2f}.)" in text()
 
 
 def test_hmc_with_the_output_layer_integrated_out():
@@ -588,3 +590,9 @@ def test_the_printed_list_is_what_readme_says():
 def test_every_row_has_three_seeds(method):
     for name in benchmark.TARGETS:
         assert np.isfinite(NEW.metric(f"{name}_{method}", "error")).all()
+
+
+def test_short_chains_in_table_2():
+    table = {row[0]: row for row in printed("| funnel   | logistic")}
+    assert table["short HMC, 100 chains"][5] == "7.9"
+    assert text().count("7.9 times off") == 2
