@@ -244,6 +244,7 @@ def queue(
     path: Annotated[Path | None, typer.Argument(help="The list of runs; results/queue.toml.")] = None,
     show: Annotated[bool, typer.Option("--list", help="Say what is done, running and missing; run nothing.")] = False,
     jobs: JobsOption = 1,
+    device: DeviceOption = "cpu",
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes, then stop; the same command goes on.")] = None,
     dirty: DirtyOption = False,
 ) -> None:
@@ -254,7 +255,7 @@ def queue(
     cells = long_runs.read(long_runs.default_path() if path is None else path, get_experiment)
     _print_queue(cells)
     if not show:
-        long_runs.run(cells, jobs, None if budget is None else 60 * budget, dirty)
+        long_runs.run(cells, jobs, None if budget is None else 60 * budget, dirty, device)
 
 
 def _print_queue(cells: Sequence[QueuedCell]) -> None:

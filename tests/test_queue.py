@@ -116,6 +116,16 @@ def test_a_damaged_record_is_not_overwritten(listed):
     assert path.read_text() == "{" and queue.state(cells[0], active=False) == "missing"
 
 
+def test_a_queue_runs_on_the_device_that_it_is_given(listed, monkeypatch):
+    cells = queue.read(listed({"methods": ["svgd"], "seeds": [0]}), get_experiment)
+    asked = []
+    monkeypatch.setattr(runner, "run_cells", lambda pool, todo, how, label: asked.append(how.device))
+    queue.run(cells, jobs=1, device="auto")
+    assert asked == ["auto"]
+    with pytest.raises(UnknownName, match="unknown device 'gpu'"):
+        queue.run(cells, jobs=1, device="gpu")
+
+
 def test_two_queues_do_not_run_beside_each_other(listed):
     with queue.only_one():
         assert queue.is_active()

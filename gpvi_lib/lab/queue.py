@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.lab import records, runner
+from gpvi_lib.lab import provenance, records, runner
 from gpvi_lib.lab.experiment import Cell, Experiment
 from gpvi_lib.lab.profiles import get_profile
 from gpvi_lib.paths import build_root, results_root, shown
@@ -100,19 +100,23 @@ def state(queued: QueuedCell, active: bool) -> str:
     return "begun" if begun else recorded
 
 
-def run(cells: list[QueuedCell], jobs: int, budget: float | None = None, dirty: bool = False) -> None:
+def run(
+    cells: list[QueuedCell], jobs: int, budget: float | None = None, dirty: bool = False, device: str = "cpu"
+) -> None:
     """Compute what has no valid record, ``jobs`` cells at a time.
 
     Args:
         jobs: processes, of one thread each.
         budget: seconds after which running cells checkpoint and stop and no other starts.
         dirty: compute even if the package differs from its commit.
+        device: "cpu", "cuda", ... or "auto"; on a GPU the processes share it, which small networks leave idle alone.
 
     Raises:
-        GPVIError: if another queue runs here, a record is damaged, a data set is missing, or the package differs from
-            its commit without ``dirty``; nothing is computed then.
+        GPVIError: if there is no such device, another queue runs here, a record is damaged, a data set is missing, or
+            the package differs from its commit without ``dirty``; nothing is computed then.
         OutOfTime, SweepError: as :func:`gpvi_lib.lab.runner.run_cells`.
     """
+    provenance.as_device(device)
     todo = [queued.cell for queued in cells if not records.is_recorded(queued.cell)]
     if todo:
         runner.require_clean(get_profile(PROFILE), dirty)
@@ -121,7 +125,7 @@ def run(cells: list[QueuedCell], jobs: int, budget: float | None = None, dirty: 
     runner.require_folders(todo)
     deadline = None if budget is None else time.time() + budget
     with only_one(), runner.process_pool(jobs) as pool:
-        runner.run_cells(pool, todo, runner.How(deadline=deadline), "queue")
+        runner.run_cells(pool, todo, runner.How(device=device, deadline=deadline), "queue")
 
 
 @contextmanager
