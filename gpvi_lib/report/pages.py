@@ -99,6 +99,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-settings",
             "open-category-digits",
             "open-category-prior",
+            "digits-long",
             "smooth-mnist",
         ),
     ),
