@@ -11,6 +11,7 @@ import torch
 from of_records import Runs
 from scipy import stats
 
+from gpvi_lib.experiments import fpovi_adversarial as adversarial
 from gpvi_lib.experiments import fpovi_bandits as bandits
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.report import scoreboard
@@ -19,6 +20,7 @@ told = partial(of_records.told, "22")
 
 SEEDS = (0, 1, 2)
 MUSHROOM, WHEEL, MNIST = (Runs(f"fpovi-{name}") for name in ("bandits-mushroom", "bandits-wheel", "mnist"))
+ATTACK, CURVES = Runs("fpovi-adversarial"), ("accuracy", "transfer_accuracy")
 
 
 def regret(runs, method, key="relative_regret_percent"):
@@ -302,3 +304,22 @@ def test_the_lengths_are_those_said():
         assert all(runs.recorded(method) == list(SEEDS) for method in players)
         assert runs.recorded("f_svgd_wide_start") == runs.recorded("svgd_wide_start") == list(SEEDS)
     assert min(min(arms("f_svgd_wide_start", seed)) for seed in SEEDS) > 1_000
+
+
+def lost(method, curve, left):
+    """The first step of the attack after which less than that share of the images is right."""
+    return int((ATTACK.arrays(method)[curve] < left).nonzero()[0])
+
+
+def test_at_the_papers_size_svgd_is_less_accurate_and_lasts_longer():
+    assert all(ATTACK.recorded(method) == [0] for method in ("svgd", "f_svgd"))
+    assert ATTACK.record("svgd").config["steps"] == 1_200 and adversarial.PRINTED_EPOCHS == 1_000
+    said = {m: f"{100 * ATTACK.record(m).metrics['clean_accuracy']:.1f} %" for m in ("svgd", "f_svgd")}
+    assert f"the less accurate, {said['svgd']} against {said['f_svgd']}" in told()
+    own, transfer = ([lost(m, c, left) for m in ("svgd", "f_svgd") for left in (0.5, 0.05)] for c in CURVES)
+    text = "half of its images are lost after {} steps and all but 5 % after {}, of f-SVGD's after {} and {}"
+    assert text.format(*own) in told()
+    assert "{} and {} steps against {} and {}.".format(*transfer) in told()
+    assert own[0] == 2 * own[2] and f"lost half of the images after {own[0]} steps, f-SVGD after {own[2]}" in told()
+    assert "35 seconds each, two side by side on a GPU" in told()
+    assert all(round(ATTACK.record(m).seconds) == 35 and "H100" in ATTACK.record(m).device for m in said)

@@ -162,12 +162,22 @@ def test_after_three_epochs_no_form_of_gpvi_is_ahead():
         assert low < 0 < high
 
 
-def test_only_svgd_has_all_epochs():
+def test_which_rows_have_all_epochs():
     every = Runs("open-category-mnist-published")
-    recorded = [path.stem for path in (repository() / "results/paper" / every.name).glob("*.json")]
-    assert recorded == ["svgd_best-seed0"] and "only one row, SVGD on MNIST, has run for" in said("README")
+    seeds = {method: every.recorded(method) for method in every.experiment.methods if every.recorded(method)}
+    assert seeds == {"svgd_best": [0, 1, 2], "deep_ensemble": [0, 1, 2], "gpvi_best": [0], "mf_vi": [0]}
     for name in ("open-category-cifar10-published", "open-category-mnist-clean-published"):
         assert not list((repository() / "results/paper" / name).glob("*.json"))
+    area = {method: every.metric(method, "auroc", recorded) for method, recorded in seeds.items()}
+    text = f"SVGD has {area['svgd_best'].mean():.3f} and an ensemble {area['deep_ensemble'].mean():.3f} (3 seeds)"
+    assert text in said("README") and (area["svgd_best"] > area["deep_ensemble"]).all()
+    step, right, ours = (every.arrays("gpvi_best")[f"history_{key}"] for key in ("step", "accuracy_percent", "auroc"))
+    epoch = (step / open_category.SIZES["mnist"]["epoch"][6]).int().tolist()
+    assert f"reaches {ours[epoch.index(40)]:.3f} by epoch 40 and ends at {right[-1]:.0f} % accuracy" in said("README")
+    until = ours[1 : epoch.index(60) + 1]
+    assert f"an AUROC of {until.min():.3f} to {until.max():.3f}" in said(UNPRINTED) and ours[1:].max() == until.max()
+    printed = {m: published("gpvi/table3/mnist", m, "auroc") for m in ("svgd", "deep_ensemble")}
+    assert f"where {printed['svgd']:.3f} and {printed['deep_ensemble']:.3f} are printed" in said(UNPRINTED)
 
 
 def test_the_figures_of_images():
