@@ -180,6 +180,14 @@ def test_which_rows_have_all_epochs():
     assert f"where {printed['svgd']:.3f} and {printed['deep_ensemble']:.3f} are printed" in said(UNPRINTED)
 
 
+def test_what_keeps_the_digits_in_a_long_run():
+    long = Runs("digits-long")
+    end = {method: long.metric(method, "accuracy_percent") for method in long.experiment.methods}
+    assert (end.pop("gpvi_best") < 20).all() and all(len(found) == 3 and found.min() > 97 for found in end.values())
+    assert "it does so on three of three seeds" in said(UNPRINTED)
+    assert "on scikit-learn's digits softplus units or a falling learning rate keep what it learned" in said("README")
+
+
 def test_the_figures_of_images():
     accuracy = test_15.means().loc["gpvi", "accuracy_percent"]
     text = f"had not begun to train after three epochs: {accuracy:.0f} % of six classes (mean of three seeds)"
