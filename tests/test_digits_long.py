@@ -4,18 +4,18 @@ import pytest
 import torch
 
 from gpvi_lib import Generator, Particles
-from gpvi_lib.experiments import get_experiment, long_run
+from gpvi_lib.experiments import digits_long, get_experiment
 from gpvi_lib.experiments.open_category import digits_config
 from gpvi_lib.lab.experiment import RunContext
 
 LENGTH = {"steps", "history_every", "evaluation_seed"}
 
 
-@pytest.mark.parametrize("method", long_run.VARIED)
+@pytest.mark.parametrize("method", digits_long.VARIED)
 def test_a_row_is_that_of_the_table_but_for_its_length_and_its_change(method):
-    row, change = long_run.VARIED[method]
-    long, table = long_run.config(method, "paper"), digits_config(row, "paper")
-    assert long["steps"] == 5 * table["steps"] and long["steps"] == long_run.LOOKS * long["history_every"]
+    row, change = digits_long.VARIED[method]
+    long, table = digits_long.config(method, "paper"), digits_config(row, "paper")
+    assert long["steps"] == 5 * table["steps"] and long["steps"] == digits_long.LOOKS * long["history_every"]
     differ = {key for key in long.keys() | table.keys() if long.get(key) != table.get(key)}
     assert differ - LENGTH == set(change)
 
@@ -32,10 +32,10 @@ def test_a_run_looks_at_the_measures_and_where_there_is_a_map_at_its_folds(metho
 
 def test_folds_are_counted_where_the_determinant_of_the_whole_jacobian_is_negative():
     generator = Generator(4, 2, hidden=(8,), noise_scale=0.1 * torch.ones(4), rng=torch.Generator().manual_seed(0))
-    z = generator.noise(long_run.POINTS, torch.Generator().manual_seed(7))
+    z = generator.noise(digits_long.POINTS, torch.Generator().manual_seed(7))
     jacobians = torch.func.vmap(torch.func.jacrev(lambda one: generator(one[None])[0]))(z)
     sign, log_det = torch.linalg.slogdet(jacobians)
-    found = long_run.map_at_points(generator, 7)
+    found = digits_long.map_at_points(generator, 7)
     assert 0 < found["folds"] < 1 and found["folds"] == float((sign < 0).double().mean())
     assert found["log_det"] == pytest.approx(float(log_det.detach().mean()), abs=1e-3)
-    assert long_run.map_at_points(Particles(torch.zeros(2, 3)), 0) == {}
+    assert digits_long.map_at_points(Particles(torch.zeros(2, 3)), 0) == {}
