@@ -176,10 +176,23 @@ def test_the_page_says_what_the_records_say(key):
 def test_how_far_the_runs_went():
     frame = recorded()
     assert {MNIST.record(m).config["steps"] for m in frame["method"]} == {10 * mnist.EPOCH}
-    assert "avb" not in set(frame["method"])
     assert count(*ALL) == "3 seeds" and count(*set(frame["method"]) - {*ALL, SLOW, LAST}) == "1 seed"
     config = MNIST.record("livi_min_sv").config
     assert (config["samples"], config["test"], config["unseen_images"], config["rotated"]) == (20, 8_000, 10_000, 2_000)
+
+
+def test_avb_trains_and_is_as_sure_as_printed():
+    assert MNIST.recorded("avb") == [0] and MNIST.record("avb").config["lr"] == 7e-5
+    found = MNIST.record("avb").metrics
+    text = (
+        f"{found['accuracy_percent']:.1f} % of the digits are right, its confidence on unseen images is "
+        f"{found['mean_confidence_percent']:.1f} % (printed 70.7 ± 0.5) and its AUROC {found['mean_auroc_percent']:.1f} %"
+    )
+    assert text in told() and f"It took {found['training_minutes']:.0f} minutes on one thread" in told()
+    board = of_records.board()
+    rows = board[(board["item"] == "livi/table2/mnist_ood") & board["paper_mean"].notna() & board["ours_mean"].notna()]
+    rows = rows[rows["metric"] == "auroc_percent"].set_index("method")
+    assert rows.loc["avb", "paper_mean"] == 95.5 and (rows["ours_mean"] < rows["paper_mean"]).all()
 
 
 def test_the_rates_are_those_said():
@@ -263,7 +276,7 @@ def test_together_power_and_prior_change_less_than_the_power_alone():
 def test_mean_field_at_the_larger_rate_is_ahead_of_all_rows_that_train_on_every_seed():
     frame = recorded()
     train = frame[frame["accuracy_percent"] > 90]
-    assert set(train["method"]) == {*CURVES, *MEAN_FIELD} and frame["accuracy_percent"].drop(train.index).max() < 13
+    assert set(train["method"]) == {*CURVES, *MEAN_FIELD, "avb"} and frame["accuracy_percent"].drop(train.index).max() < 13
     ours, others = (train[(train["method"] == FAST) == own] for own in (True, False))
     assert ours[CONFIDENCE].max() < others[CONFIDENCE].min() and ours[AREA].min() > others[AREA].max()
 
@@ -277,10 +290,10 @@ def test_rotations():
     angles = curve("map", "angles")
     for key in ("rotated_nll", "rotated_ece"):
         ours = curve(FAST, key)
-        rest = [m for m in {*CURVES, *MEAN_FIELD} if m != FAST]
+        rest = [m for m in {*CURVES, *MEAN_FIELD, "avb"} if m != FAST]
         assert all((ours < curve(other, key))[angles >= 45].all() for other in rest)
     second = curve(SLOW, "rotated_nll")
-    rest = [curve(other, "rotated_nll") for other in ("map", "last_layer_laplace", "deep_ensemble", "mf_vi")]
+    rest = [curve(other, "rotated_nll") for other in ("map", "last_layer_laplace", "deep_ensemble", "mf_vi", "avb")]
     assert (second < np.min(rest, 0))[angles >= 75].all() and "second in NLL from 75 degrees on" in of_records.told(
         "25"
     )
