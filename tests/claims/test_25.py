@@ -186,7 +186,8 @@ def test_avb_trains_and_is_as_sure_as_printed():
     found = MNIST.record("avb").metrics
     text = (
         f"{found['accuracy_percent']:.1f} % of the digits are right, its confidence on unseen images is "
-        f"{found['mean_confidence_percent']:.1f} % (printed 70.7 ± 0.5) and its AUROC {found['mean_auroc_percent']:.1f} %"
+        f"{found['mean_confidence_percent']:.1f} % (printed 70.7 ± 0.5) "
+        f"and its AUROC {found['mean_auroc_percent']:.1f} %"
     )
     assert text in told() and f"It took {found['training_minutes']:.0f} minutes on one thread" in told()
     board = of_records.board()
