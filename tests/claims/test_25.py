@@ -183,17 +183,18 @@ def test_how_far_the_runs_went():
 
 def test_avb_trains_and_is_as_sure_as_printed():
     assert MNIST.recorded("avb") == [0] and MNIST.record("avb").config["lr"] == 7e-5
-    found = MNIST.record("avb").metrics
+    found, board = MNIST.record("avb").metrics, of_records.board()
+    printed = {(p.item, p.method, p.metric): p for p in scoreboard.published()}
+    sure, area = (printed["livi/table2/mnist_ood", "avb", key] for key in ("mean_confidence_percent", "auroc_percent"))
     text = (
         f"{found['accuracy_percent']:.1f} % of the digits are right, its confidence on unseen images is "
-        f"{found['mean_confidence_percent']:.1f} % (printed 70.7 ± 0.5) "
-        f"and its AUROC {found['mean_auroc_percent']:.1f} %"
+        f"{found['mean_confidence_percent']:.1f} % (printed {sure.mean:.1f} ± {sure.sd:.1f}) "
+        f"and its AUROC {found['mean_auroc_percent']:.1f} % (printed {area.mean:.1f} ± {area.sd:.1f})"
     )
     assert text in told() and f"It took {found['training_minutes']:.0f} minutes on one thread" in told()
-    board = of_records.board()
     rows = board[(board["item"] == "livi/table2/mnist_ood") & board["paper_mean"].notna() & board["ours_mean"].notna()]
     rows = rows[rows["metric"] == "auroc_percent"].set_index("method")
-    assert rows.loc["avb", "paper_mean"] == 95.5 and (rows["ours_mean"] < rows["paper_mean"]).all()
+    assert "avb" in rows.index and (rows["ours_mean"] < rows["paper_mean"]).all()
 
 
 def test_the_rates_are_those_said():
