@@ -535,7 +535,7 @@ IMAGES = tuple(
     )
     for experiment in _of_images(dataset, length, title + label, item)
 )
-TWELVE = ("gpvi_best", "svgd_best", "mf_vi", "deep_ensemble")
+TWELVE = ("gpvi_best", "gpvi_exact_density", "svgd_best", "mf_vi", "deep_ensemble")
 EXPERIMENTS = (
     Experiment(
         name="open-category-digits",
