@@ -95,7 +95,7 @@ def test_a_record_holds_the_result_and_where_it_came_from(tmp_path):
     assert record.versions["torch"] == torch.__version__
     assert re.fullmatch(r"unknown|[0-9a-f]{40}(\+changes)?", record.commit)
     assert datetime.fromisoformat(record.date).utcoffset().total_seconds() == 0
-    assert record.device.endswith(f"{torch.get_num_threads()} threads")
+    assert record.device.endswith(" 1 threads")
     assert 0 <= record.seconds < 60
     assert 10 < record.peak_memory_mb < 1e5
     assert files(tmp_path / "results") == {"paper/toy/svgd-seed0.json", "paper/toy/svgd-seed0.safetensors"}
@@ -683,6 +683,18 @@ def test_a_run_has_one_thread_unless_it_is_faster_on_all_cores(jobs, monkeypatch
         found = runner.sweep(experiment, "quick", ["svgd"], (0, 1), jobs=jobs, progress=False)
         assert {record.metrics["threads"] for record in found} == {threads}
     assert torch.get_num_threads() == before
+
+
+def test_a_cell_of_its_own_has_the_threads_that_it_has_in_a_sweep():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for all_cores, threads in ((False, 1), (True, 3)):
+            cell = replace(TOY, run=threads_of, all_cores=all_cores).cell("svgd", 0, "quick")
+            assert runner.run_or_load(cell, progress=False).metrics["threads"] == threads
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 FAILING = replace(TOY, methods=("svgd", "diverges", "buggy", "plain"))

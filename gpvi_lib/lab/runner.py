@@ -196,7 +196,8 @@ def run_or_load(
     require_clean(cell.profile, dirty)
     require_folders([cell])
     before = valid_digest(cell)
-    with _alone(cell):
+    threads = torch.get_num_threads() if cell.experiment.all_cores else 1  # as a sweep, so to the same record
+    with _alone(cell), _on_threads(threads):
         if valid_digest(cell) in (None, before):
             return _compute(cell, How(str(device), fresh, progress))
     return load(cell)
@@ -368,12 +369,19 @@ def _executor(given: Executor | None, jobs: int, all_cores: bool) -> Iterator[Ex
         with process_pool(jobs, threads) as pool:
             yield pool
     else:
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
+        with _on_threads(threads):
             yield None
-        finally:
-            torch.set_num_threads(before)
+
+
+@contextmanager
+def _on_threads(number: int) -> Iterator[None]:
+    """The block's torch operations run on so many threads of this process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
