@@ -100,6 +100,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-digits",
             "open-category-prior",
             "digits-long",
+            "digits-long-mnist",
             "smooth-mnist",
         ),
     ),
