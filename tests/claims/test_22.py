@@ -85,11 +85,12 @@ def span(method):
 SENTENCES = {
     "the minute, wheel": lambda: (
         f"Of uniform play's regret it has {listed(regret(WHEEL, 'f_svgd'))} %, SVGD "
-        f"{listed(regret(WHEEL, 'svgd'))} %, mean field {listed(regret(WHEEL, 'mf_vi'))} % (10,000 of 50,000 rounds); "
-        f"from the code's wider start f-SVGD has {listed(regret(WHEEL, 'f_svgd_wide_start'))} %."
+        f"{listed(regret(WHEEL, 'svgd'))} %; from their code's start, √10 wider, "
+        f"{listed(regret(WHEEL, 'f_svgd_wide_start'))} %, and {listed(regret(WHEEL, 'svgd_wide_start'))} %."
     ),
     "the minute, process": lambda: (
-        f"A Gaussian process with the networks' prior variance has {between(regret(WHEEL, 'gp_as_networks'))} %."
+        f"A Gaussian process with the networks' prior variance has {between(regret(WHEEL, 'gp_as_networks'))} % on the "
+        f"wheel, {between(regret(MUSHROOM, 'gp_as_networks'))} % on mushrooms."
     ),
     "the minute, mushrooms": lambda: (
         f"On mushrooms f-SVGD has {listed(regret(MUSHROOM, 'f_svgd'))} %, SVGD "
@@ -108,9 +109,10 @@ SENTENCES = {
         f"{between(regret(MUSHROOM, 'gp_as_networks'))} %."
     ),
     "bootstrap": lambda: (
-        f"Our bootstrap eats {listed(arms('bootstrap', seed, MUSHROOM)[1] for seed in SEEDS)} of 10,000 mushrooms, so "
-        f"its regret equals that of a player who never eats, {regret(MUSHROOM, 'bootstrap').mean():.0f} %; 2.71 is "
-        "printed."
+        f"Our bootstrap eats {listed(arms('bootstrap', seed, MUSHROOM)[1] for seed in SEEDS)} of 10,000 mushrooms, "
+        f"so its regret equals that of a player who never eats, {regret(MUSHROOM, 'bootstrap').mean():.0f} %; 2.71 "
+        "is printed. It is not the benchmark's (appendix B), so it is no test of the claim, on the wheel neither: there it "
+        f"plays one arm in {min(max(arms('bootstrap', seed)) for seed in SEEDS) // 100} % of the rounds and more."
     ),
     "wheel": lambda: (
         f"f-SVGD has {listed(regret(WHEEL, 'f_svgd'))} %, and {listed(late(WHEEL, 'f_svgd'), 1)} % in the second half "
@@ -134,7 +136,7 @@ SENTENCES = {
         f"{listed(regret(WHEEL, 'svgd'))} %, mean field {listed(regret(WHEEL, 'mf_vi'))} %."
     ),
     "process, wheel": lambda: (
-        f"With a standard deviation of 3.2 for every arm it has {listed(regret(WHEEL, 'gp'))} % on seeds 0 to 2, where "
+        f"With a standard deviation of 3.2 it has {listed(regret(WHEEL, 'gp'))} % on seeds 0 to 2, where "
         f"60.80 is printed; with the networks' own, of about 19, it has "
         f"{listed(regret(WHEEL, 'gp_as_networks'))} %."
     ),
@@ -146,7 +148,8 @@ SENTENCES = {
     ),
     "missed": lambda: f"f-SVGD misses {shares_missed()}.",
     "the fifth arm": lambda: (
-        f"It plays the fifth arm in {between([fifth(seed)[0] / 100 for seed in SEEDS])} % of the rounds, and the fifth "
+        f"It plays the fifth arm in {between([fifth(seed)[0] / 100 for seed in SEEDS])} % of the rounds (from the "
+        f"code's start in {between([arms('f_svgd_wide_start', seed)[4] / 100 for seed in SEEDS])} %), and the fifth "
         "arm is the best one in 90 %. The rounds within the disc in which it plays another arm are at least "
         f"{between([100 * fifth(seed)[1] for seed in SEEDS])} % of its regret."
     ),
@@ -158,7 +161,7 @@ SENTENCES = {
         f"At that epoch f-SVGD errs on {span('f_svgd')} % of the test images, the ensemble on "
         f"{span('deep_ensemble')} %, SVGD on {span('svgd')} % (3 seeds). Seed by seed the ensemble has "
         + listed(100 * (errors("deep_ensemble") - errors("f_svgd")))
-        + " more wrong images of 10,000 than f-SVGD."
+        + " more wrong images of 10,000 than f-SVGD; at the last epoch it is ahead on seed 1."
     ),
     "takeaway, wheel": lambda: (
         f"on the wheel f-SVGD has {listed(regret(WHEEL, 'f_svgd'))} % of uniform play's regret, from the code's start"
@@ -192,8 +195,10 @@ def test_the_orders_that_are_said():
     assert (svgd < functions).all() and (svgd < field).all()
     assert (functions < field).sum() == 2 and (functions < regret(MUSHROOM, "gp")).sum() == 1
     wide = regret(MUSHROOM, "f_svgd_wide_start")  # from the code's start
-    assert all((wide < regret(MUSHROOM, method)).all() for method in ("svgd_wide_start", "mf_vi", "gp"))
+    assert all((wide < regret(MUSHROOM, method)).all() for method in ("svgd_wide_start", "gp"))
+    assert sorted((regret(MUSHROOM, "mf_vi") - wide).round(1))[:2] == [0.1, 3.6]  # level, and ahead on the others
     assert (regret(WHEEL, "f_svgd_wide_start") < regret(WHEEL, "svgd_wide_start")).all()
+    assert (regret(WHEEL, "gp") < regret(WHEEL, "f_svgd")).sum() == 2
     for runs in (MUSHROOM, WHEEL):
         each = regret(runs, "f_svgd_wide_start") - regret(runs, "svgd_wide_start")
         low, high = stats.ttest_1samp(each, 0).confidence_interval(0.95)
@@ -201,6 +206,8 @@ def test_the_orders_that_are_said():
 
 
 def test_three_seeds_do_not_decide_between_functions_and_weights():
+    told_as = ("from −2.4 to 9.6.", "lower by 69 points, interval from −27 to 165)")
+    assert all(words in told() for words in told_as)
     for runs, said in ((MUSHROOM, (3.6, -2.4, 9.6)), (WHEEL, (-69, -165, 27))):
         each = regret(runs, "f_svgd") - regret(runs, "svgd")
         low, high = stats.ttest_1samp(each, 0).confidence_interval(0.95)
@@ -208,6 +215,21 @@ def test_three_seeds_do_not_decide_between_functions_and_weights():
             tuple(round(value, 1 if runs is MUSHROOM else None) for value in map(float, (each.mean(), low, high)))
             == said
         )
+
+
+def test_the_start_turns_the_order_on_mushrooms():
+    wide, narrow = (
+        regret(MUSHROOM, f"f_svgd{start}") - regret(MUSHROOM, f"svgd{start}") for start in ("_wide_start", "")
+    )
+    low, high = stats.ttest_1samp(narrow - wide, 0).confidence_interval(0.95)
+    assert f"moves by {(narrow - wide).mean():.1f} points (paired interval from {low:.1f} to {high:.1f}," in told()
+
+
+def test_the_process_on_mushrooms():
+    more = regret(MUSHROOM, "gp_as_networks") - regret(MUSHROOM, "gp")
+    assert f"On mushrooms the networks' variance has {between(more)} points more on every seed." in told()
+    narrow, wide = (between(regret(MUSHROOM, method)) for method in ("gp", "gp_as_networks"))
+    assert f"On mushrooms they have {narrow} and {wide} %." in told()
 
 
 def test_by_nll_f_svgd_is_ahead_of_the_ensemble_on_mnist():
@@ -238,8 +260,12 @@ def test_within_two_of_the_printed_plus_minus():
     assert abs(ending(WHEEL, "f_svgd_wide_start") - mean) < 2 * sd
     mean, sd = printed["mushroom", "f_svgd"]
     assert abs(ending(MUSHROOM, "f_svgd_wide_start") - mean) > 2 * sd
-    said = "Within two of the printed ± are the first of these and mean field on mushrooms, and nothing else."
+    said = (
+        "Within two of the printed ± are the first of these and mean field on mushrooms, and no other printed player."
+    )
     assert said in told()
+    wheel, mushrooms = (ending(runs, "gp_as_networks") for runs in (WHEEL, MUSHROOM))
+    assert f"would end at {wheel:.1f} % on the wheel and {mushrooms:.1f} % on mushrooms." in told()
 
 
 def test_networks_but_the_bootstrap_eat_well():
@@ -270,7 +296,6 @@ def test_the_prior_of_the_process_matters_on_one_seed():
     narrow, wide = (late(WHEEL, method) for method in ("gp", "gp_as_networks"))
     said = "{:.0f}, {:.0f} and {:.0f} % and {:.0f}, {:.0f} and {:.0f} %"
     assert said.format(*narrow, *wide) in told()
-    assert (regret(MUSHROOM, "gp_as_networks") > 2 * regret(MUSHROOM, "gp") - 1).all()
 
 
 def test_a_player_who_is_stuck_on_one_of_the_first_arms():
@@ -320,6 +345,9 @@ def test_at_the_papers_size_svgd_is_less_accurate_and_lasts_longer():
     text = "half of its images are lost after {} steps and all but 5 % after {}, of f-SVGD's after {} and {}"
     assert text.format(*own) in told()
     assert "{} and {} steps against {} and {}.".format(*transfer) in told()
+    assert len(ATTACK.arrays("svgd")["accuracy"]) == 101  # before the attack, and after each step
+    printed = [p.mean for p in scoreboard.published() if (p.item, p.method) == ("fpovi/table9/mnist", "svgd")]
+    assert f"the paper prints {100 * max(printed):.1f} % for SVGD" in told()
     assert own[0] == 2 * own[2] and f"lost half of the images after {own[0]} steps, f-SVGD after {own[2]}" in told()
-    assert "35 seconds each, two side by side on a GPU" in told()
+    assert "run on a GPU, 35 seconds each, two side by side" in told()
     assert all(round(ATTACK.record(m).seconds) == 35 and "H100" in ATTACK.record(m).device for m in said)
