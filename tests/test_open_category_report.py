@@ -40,11 +40,13 @@ def test_placements_count_pairs():
     assert of_known.mean() == pytest.approx(area, abs=1e-6) and of_unknown.mean() == pytest.approx(area, abs=1e-6)
 
 
-def made_up(rng, quality, seeds=1, between_seeds=0.0):
+def made_up(rng, quality, seeds=1, between_seeds=0.0, alike=False):
     """Runs of two methods on the same images, each with the same part of chance in its scores.
 
-    A seed is better or worse than its method by ``between_seeds`` standard normals.
+    A seed is better or worse than its method by ``between_seeds`` standard normals, of all methods together if
+    ``alike``.
     """
+    luck = [between_seeds * rng.normal() for _ in range(seeds)]
     shared = {"known": rng.normal(0, 1, 300), "unknown": rng.normal(0, 1, 200)}
 
     def one_seed(gain):
@@ -54,7 +56,7 @@ def made_up(rng, quality, seeds=1, between_seeds=0.0):
         }
 
     arrays = {
-        method: [one_seed(gain + between_seeds * rng.normal()) for _ in range(seeds)]
+        method: [one_seed(gain + (luck[i] if alike else between_seeds * rng.normal())) for i in range(seeds)]
         for method, gain in quality.items()
     }
     return report.Runs(DIGITS, None, arrays, TABLE)
@@ -78,6 +80,20 @@ def test_the_interval_of_a_difference_covers_the_truth(seeds, between_seeds):
     assert half / 1.96 > 0.8 * middles.std()
     if seeds == 1:  # with several the interval is a little wide: what seeds and images do together counts twice
         assert hits < 0.95 + 0.044 and half / 1.96 < 1.2 * middles.std()
+
+
+def test_the_paired_interval_covers_the_truth_and_is_shorter_where_methods_start_alike():
+    rng = np.random.default_rng(2)
+    quality, between = {"svgd": 1.0, "gpvi": 1.2}, 0.4
+    sd = (2 * 1.25 + between**2) ** 0.5
+    low, high = (0.5 * (1 + torch.erf(torch.tensor(g / sd / 2**0.5)).item()) for g in quality.values())
+    several = [made_up(rng, quality, 3, between, alike=True) for _ in range(400)]
+    paired, apart = (
+        np.array([report.auroc_difference(some, "gpvi", "svgd", paired=way) for some in several])
+        for way in (True, False)
+    )
+    assert np.mean((paired[:, 1] <= high - low) & (high - low <= paired[:, 2])) > 0.95 - 0.044
+    assert np.median(paired[:, 2] - paired[:, 1]) < 0.7 * np.median(apart[:, 2] - apart[:, 1])
 
 
 def test_a_difference_in_words():

@@ -211,19 +211,23 @@ def placements(
     return 1 - below(known, unknown), below(unknown, known)
 
 
-def auroc_difference(runs: Runs, method: str, other: str, score: str = "variance") -> tuple[float, float, float]:
+def auroc_difference(
+    runs: Runs, method: str, other: str, score: str = "variance", paired: bool = False
+) -> tuple[float, float, float]:
     """AUROC of one method minus another's, mean over seeds, and the ends of its 95 % interval.
 
     Two things could have come out differently. Other test images of the same kinds: their part of the variance is that
     of DeLong, DeLong and Clarke-Pearson (1988) for correlated curves. And other seeds: each method's variance over
     seeds, divided by their number, with the t quantile at Satterthwaite's degrees of freedom. What both do together
     counts in both parts, so the interval is a little wide; a method with a single seed adds nothing to the second part,
-    and its intervals are too short.
+    and its intervals are too short. ``paired``, for methods that start alike seed by seed, takes the variance of their
+    differences in the place of each method's own.
     """
     mine, theirs = (_placements(runs, name, score) for name in (method, other))
     gaps = [np.mean(a, axis=0) - np.mean(b, axis=0) for a, b in zip(mine, theirs, strict=True)]
     images = sum(gap.var(ddof=1) / len(gap) for gap in gaps)
     areas = [[part.mean() for part in known] for known, _ in (mine, theirs)]
+    areas = [np.subtract(*areas)] if paired else areas
     seeds = [(np.var(area, ddof=1) / len(area), len(area) - 1) for area in areas if len(area) > 1]
     variance = images + sum(part for part, _ in seeds)
     unsure = sum(part**2 / freedom for part, freedom in seeds)
