@@ -111,8 +111,9 @@ SENTENCES = {
     "bootstrap": lambda: (
         f"Our bootstrap eats {listed(arms('bootstrap', seed, MUSHROOM)[1] for seed in SEEDS)} of 10,000 mushrooms, "
         f"so its regret equals that of a player who never eats, {regret(MUSHROOM, 'bootstrap').mean():.0f} %; 2.71 "
-        "is printed. It is not the benchmark's (appendix B), so it is no test of the claim, on the wheel neither: there "
-        f"it plays one arm in {min(max(arms('bootstrap', seed)) for seed in SEEDS) // 100} % of the rounds and more."
+        "is printed. It is not the benchmark's (appendix B), so it is no test of the claim, on the wheel neither: "
+        f"there it plays one arm in {min(max(arms('bootstrap', seed)) for seed in SEEDS) // 100} % of the rounds and "
+        "more."
     ),
     "wheel": lambda: (
         f"f-SVGD has {listed(regret(WHEEL, 'f_svgd'))} %, and {listed(late(WHEEL, 'f_svgd'), 1)} % in the second half "
