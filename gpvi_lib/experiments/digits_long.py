@@ -38,8 +38,7 @@ ON_MNIST: dict[str, dict] = {
 """Method -> what is changed in GPVI's row of Table 3. The rate there is a tenth of the digits'."""
 STEPS = {"smoke": 4, "quick": 600, "paper": 30_000}
 TWICE_AS_LONG = ("gpvi_best_decay_longer", "gpvi_best_softplus_longer")
-"""The rates of a falling schedule add up to half as many steps at the full rate, so the first goes as far as the others.
-"""
+"""A falling schedule's rates add up to half its steps at the full rate, so the first goes as far as ``gpvi_best``."""
 LOOKS = 20
 POINTS = 200
 """Draws of ``z`` at which the map is looked at."""
