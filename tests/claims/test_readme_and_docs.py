@@ -149,7 +149,10 @@ def test_livis_bound_trains_under_bayes_rule_alone():
 def test_an_ensemble_is_ahead_on_all_four_uci_sets_and_mean_field_behind():
     test_17.test_against_a_deep_ensemble_it_is_not_met()
     test_17.test_against_mean_field_the_criterion_is_met()
-    assert "a deep ensemble has a lower RMSE than GPVI on all four UCI sets, on two beyond" in said("README")
+    ahead = {name: -test_17.errors_ahead("gpvi", "deep_ensemble", name, "rmse", overlap=1 / 9) for name in test_17.SETS}
+    assert ahead["concrete"] > 3 > 2.1 > ahead["energy"] > 2 > max(ahead["boston"], ahead["yacht"])
+    text = "on all four UCI sets, clearly on concrete and just so on energy by an error that allows for shared"
+    assert f"a deep ensemble has a lower RMSE than GPVI {text}" in said("README")
     assert len(test_17.SETS) == 4 and "On four UCI sets (20 splits each)" in said("your-own-model")
     assert len(get_experiment("uci-regression").seeds("paper")) == 20
 
@@ -171,6 +174,8 @@ def test_which_rows_have_all_epochs():
     area = {method: every.metric(method, "auroc", recorded) for method, recorded in seeds.items()}
     text = f"SVGD has {area['svgd_best'].mean():.3f} and an ensemble {area['deep_ensemble'].mean():.3f} (3 seeds)"
     assert text in said("README") and (area["svgd_best"] > area["deep_ensemble"]).all()
+    rates = [every.experiment.config(m, "paper")["lr"] for m in ("deep_ensemble", "gpvi_best", "svgd_best")]
+    assert [round(rate / 1e-5) for rate in rates] == [1, 10, 100]
     step, right, ours = (every.arrays("gpvi_best")[f"history_{key}"] for key in ("step", "accuracy_percent", "auroc"))
     epoch = (step / open_category.SIZES["mnist"]["epoch"][6]).int().tolist()
     assert f"reaches {ours[epoch.index(40)]:.3f} by epoch 40 and ends at {right[-1]:.0f} % accuracy" in said("README")
@@ -186,6 +191,40 @@ def test_what_keeps_the_digits_in_a_long_run():
     assert (end.pop("gpvi_best") < 20).all() and all(len(found) == 3 and found.min() > 97 for found in end.values())
     assert "it does so on three of three seeds" in said(UNPRINTED)
     assert "on scikit-learn's digits softplus units or a falling learning rate keep what it learned" in said("README")
+
+
+def test_on_the_fork_the_seeds_overlap():
+    flow, density = (test_12.metric(row, "sin_split", "kl") for row in ("flow_best", "gpvi_exact_density"))
+    assert np.median(flow) < np.median(density) and flow.max() > density.min()
+
+
+def test_svgd_and_the_ensemble_are_ahead_of_the_functional_gradient_on_every_seed():
+    every = test_15.runs()
+    ours = every.values("gpvi_best", "auroc")
+    assert all((every.values(rival, "auroc") > ours).all() for rival in ("svgd_best", "deep_ensemble"))
+    assert "So is our functional gradient on each of three seeds" in said(UNPRINTED)
+
+
+def test_the_amortised_critic_of_table_2():
+    errors = REGRESSION.metric("amortized_ksd", "sigma_error")
+    row = f"| {of_table_2('amortized_ksd'):.3f} | {errors.mean():.3f} | As the critic; the median is"
+    assert f"{row} {np.median(errors):.3f}" in said(UNPRINTED)
+
+
+def test_on_the_moons_amortised_svgd_has_one_and_gpvi_both():
+    one, both = (test_12.end(row, "twin_moons")["share_left"] for row in ("amortized_svgd", test_12.NARROW))
+    assert one < 0.01 and 0.2 < both < 0.8 and "it has lost one moon, which GPVI keeps" in said(UNPRINTED)
+
+
+def test_whose_spread_in_the_gap_is_the_least():
+    line = Runs("one-dimensional-regression")
+    least = {m: line.metric(m, "sd_ratio_middle").min() for m in line.experiment.methods if not m.endswith("_best")}
+    least = {m: v for m, v in least.items() if m not in ("reference_draws", "gpvi_exact_density")}
+    assert min(least, key=least.get) == "amortized_svgd"
+    longest = Runs("one-dimensional-regression-full-length").record("amortized_gfsf").metrics["sd_ratio_middle"]
+    assert longest < least["amortized_svgd"] and "only amortised GFSF, trained to the end (one seed), has less" in said(
+        UNPRINTED
+    )
 
 
 def test_the_figures_of_images():
