@@ -661,9 +661,8 @@ def test_particles_that_repel_as_functions():
 def test_what_tanh_changes_here():
     smooth = Runs("smooth-figures")
     amortised = smooth.metric("figure9_amortized_ksd", "total_variation")
-    assert f"has {amortised.mean():.3f} in place of {metric(2, 'amortized_ksd').mean():.3f} with two classes" in told(
-        "14"
-    )
+    text = f"has {amortised.mean():.3f} in place of {metric(2, 'amortized_ksd').mean():.3f} with two classes"
+    assert text in of_records.told("14")
     assert amortised.max() < min(metric(2, m).min() for m in ("gpvi", "gpvi_best"))
     assert (smooth.metric("figure8_amortized_ksd", "total_variation") > 0.5).sum() == 1
     gains = [
