@@ -226,8 +226,8 @@ def auroc_difference(
     mine, theirs = (_placements(runs, name, score) for name in (method, other))
     gaps = [np.mean(a, axis=0) - np.mean(b, axis=0) for a, b in zip(mine, theirs, strict=True)]
     images = sum(gap.var(ddof=1) / len(gap) for gap in gaps)
-    areas = [[part.mean() for part in known] for known, _ in (mine, theirs)]
-    areas = [np.subtract(*areas)] if paired else areas
+    areas = [np.array([part.mean() for part in known]) for known, _ in (mine, theirs)]
+    areas = [areas[0] - areas[1]] if paired else areas
     seeds = [(np.var(area, ddof=1) / len(area), len(area) - 1) for area in areas if len(area) > 1]
     variance = images + sum(part for part, _ in seeds)
     unsure = sum(part**2 / freedom for part, freedom in seeds)
