@@ -535,3 +535,7 @@ def test_by_distance_amortised_svgd_is_behind_on_twin_moons_alone():
         if end("amortized_svgd", name)["sliced_wasserstein"] > end(NARROW, name)["sliced_wasserstein"]
     ]
     assert behind == ["twin_moons"] and "By distance it is behind on twin moons" in told("12")
+
+
+def test_what_the_helper_delivers_at_the_end():
+    assert f"at the end it is {end('gpvi', 'sinusoid')['delivered']:.2f}." in told("12")

@@ -1,10 +1,13 @@
 """What notebook 13 says in prose of the records, held to the records."""
 
+import sys
+
 import numpy as np
 import of_records
 import test_04
 import torch
 from of_records import Runs
+from scipy import stats
 
 from gpvi_lib.experiments import bayesian_linear_regression as regression
 
@@ -337,3 +340,17 @@ def test_the_burn_in_of_the_best_hmc():
     assert (printed["num_steps"], best["num_steps"]) == (25_000, 25_000)
     said = f"with a burn-in of {best['burn_in']:,} instead of {printed['burn_in']:,}"
     assert said in of_records.told("13")
+
+
+def test_with_tanh_the_critics_lose_fewer_directions(monkeypatch):
+    before = [len(lost(row)) for row in ("ksd", "amortized_ksd")]
+    monkeypatch.setattr(sys.modules[__name__], "RUNS", Runs("smooth-tables"))
+    after = [len(lost(f"table2_{row}")) for row in ("ksd", "amortized_ksd")]
+    said = "far fewer with tanh units ({} and {} runs of 10 lose one, with ReLU {} and {}; appendix J)"
+    assert said.format(*after, *before) in of_records.told("13")
+
+
+def test_how_likely_three_intact_runs_can_be():
+    kept = 10 - len(lost("gpvi"))
+    high = stats.binomtest(kept, 10).proportion_ci(0.95).high
+    assert f"ten runs allow a rate at which {100 * high**3:.0f} % of such triples are" in of_records.told("13")

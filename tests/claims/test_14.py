@@ -733,3 +733,22 @@ def test_what_a_trained_lambda_and_the_exact_density_bring():
 def test_one_network_at_the_end_of_svgd_has_the_distance_that_section_2_names():
     assert f"{longer(4, 'svgd'):.2f}" == "0.11" and longer(4, "gpvi", "accuracy_percent") == 23
     assert f"{longer(4, 'deep_ensemble', 'sd_far') / posterior(4):.2f}" == "0.45"
+
+
+def test_where_f_svgd_with_two_classes_has_not_come_to_rest():
+    runs = Runs("classification-functions")
+    step = runs.arrays("f_svgd_2")["history_step"].tolist()
+    before, after = (runs.history("f_svgd_2", "sd_far")[:, step.index(at)] for at in (7_500, 10_000))
+    text = f"falls from {before.mean():.3f} to {after.mean():.3f}"
+    assert (after < before).all()
+    assert text in of_records.told("14")
+
+
+def test_two_runs_of_mean_field_end_below_with_a_standard_error_of_two():
+    elbo, se = (metric(2, "mf_vi_best", key) for key in ("elbo", "elbo_se"))
+    assert se[elbo.argmin()] == pytest.approx(2, abs=0.35)
+
+
+def test_the_critic_by_seed():
+    assert sorted(metric(4, "ksd").round(2)) == [0.05, 0.06, 0.06]
+    assert "two others are at 0.06 with four" in of_records.told("14")

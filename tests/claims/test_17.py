@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from of_records import Runs
+from of_records import Runs, told
 
 from gpvi_lib import metrics
 from gpvi_lib.report import scoreboard
@@ -439,3 +439,17 @@ def test_the_classifiers_settings_are_those_with_the_least_held_out_nll():
     falls.append(nll["deep_ensemble_lr_0.01_prior_1"] - nll["deep_ensemble_lr_0.03_prior_1"])
     assert round(falls[0], 3) == 0.003 and 0 < falls[1] < 0.001
     assert SETTINGS.record("gpvi_lr_0.001_prior_3").config["steps"] == 2 * (50_000 // 128)
+
+
+def test_on_how_many_splits_the_exact_density_with_tanh_runs_away():
+    away = []
+    for name in SETS:
+        found = SMOOTH.metric("uci_gpvi_exact_density", f"{name}_rmse", SEEDS)
+        away.append(int((found > 10 * np.median(values("gpvi_exact_density", name, "rmse"))).sum()))
+    assert f"runs away on {min(away)} to {max(away)} of 20 splits" in told("17")
+
+
+def test_the_false_alarms_where_the_error_is_small():
+    assert sorted(said("exact_density_banana")) == [TRUST, LOOK, DONT]
+    assert sorted(said("exact_density_student_t")) == [LOOK, DONT, DONT]
+    assert "a *look* and a *don't* on the banana, a *look* and two *don't* on Student's t" in told("17")

@@ -367,3 +367,23 @@ def test_the_printed_differences_that_figure_24_4_leaves_out():
 def test_the_released_script_in_numbers():
     found = TOY.metric("livi_full_released", "w1")
     assert f"With it L′ comes to {found.min():.2f} to {found.max():.2f}" in told("24")
+
+
+def test_what_five_exact_draws_score():
+    """Forty sets of five, as many functions as the ensemble has, against all draws."""
+    draws = read_reference("paper").draws
+    exact = Functions(draws.mean(0), draws.std(0), draws)
+    rng = torch.Generator().manual_seed(0)
+    found = [toy.function_scores(draws[torch.randperm(len(draws), generator=rng)[:5]], exact) for _ in range(40)]
+    means = [np.mean([one[key] for one in found]) for key in ("w1", "w1_gap")]
+    assert f"Five exact draws, as many as the ensemble has, score {means[0]:.1f} and {means[1]:.1f}" in told("24")
+    spread = [one["sd_ratio_gap"] for one in found]
+    ensemble = TOY.metric("deep_ensemble", "sd_ratio_gap")
+    assert min(spread) < ensemble.min() and ensemble.max() < max(spread) + 0.1  # "within what five exact draws show"
+
+
+def test_the_exact_densitys_generator_starts_wider():
+    starts = {m: TOY.history(m, "w1")[:, 0] for m in ("gpvi_exact_density", "livi_full", "avb")}
+    wide = starts.pop("gpvi_exact_density")
+    assert f"starts wider ($W_1$ {wide.min():.0f} to {wide.max():.0f}, LIVI's 1.2)" in told("24")
+    assert all((found.round(1) == 1.2).all() for found in starts.values())
