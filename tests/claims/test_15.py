@@ -488,7 +488,7 @@ def test_gpvi_is_calibrated_up_to_epoch_60_and_ends_with_nothing():
     assert f"from 0.3 to {end['noise_scale_over_fan_in_scale']:.2f} of" in PROSE
     rivals = [m for m in runs("open-category-mnist-published").methods if m != "gpvi_best"]
     accuracies = np.concatenate([hundred(m, "accuracy_percent")[:, -1] for m in rivals])
-    assert len(accuracies) == 9 and accuracies.min() > 99.5 and "No rival has done it in nine runs" in PROSE
+    assert len(accuracies) == 9 and accuracies.min() > 99.5 and "no rival has done it in nine runs" in PROSE
 
 
 def test_svgd_and_the_ensemble_end_where_the_paper_has_them():
