@@ -528,6 +528,16 @@ def test_a_hundred_times_the_rate_has_more_after_twelve_epochs_than_the_printed_
         assert all(280 < recorded.record(method, seed).seconds < 600 for seed in recorded.recorded(method))
 
 
+def test_what_a_step_took_on_a_gpu_and_on_a_cpu():
+    recorded = Runs("open-category-mnist-published")
+    cpu, gpu, ours = (recorded.record(*row) for row in (("svgd_best", 0), ("svgd_best", 1), ("gpvi_best", 0)))
+    assert "1 threads" in cpu.device and all("H100" in record.device for record in (gpu, ours))
+    of_cpu, of_gpu, of_ours = (1_000 * record.seconds / record.config["steps"] for record in (cpu, gpu, ours))
+    page = " ".join((paths.repository() / "docs" / "your-own-model.md").read_text().split())
+    text = f"SVGD took {of_gpu:.0f} ms on an H100 that other runs shared, and {of_cpu:.0f} ms on one thread of a CPU"
+    assert f"{text}; GPVI's took {of_ours:.0f} ms there" in page
+
+
 # the digits, five times as long
 
 
