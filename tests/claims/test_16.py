@@ -3,6 +3,7 @@
 from functools import cache
 
 import of_records
+from of_records import Runs
 from scipy import stats
 
 from gpvi_lib.experiments import get_experiment, open_category
@@ -207,3 +208,31 @@ def test_in_table_4_accuracy_and_auroc_go_together():
     assert f"the rank correlation of *clean* (networks of ten classes) and AUROC is {found.statistic:.2f}" in (
         of_records.told("16")
     )
+
+
+def test_with_a_hundred_networks_the_exact_densitys_variance_is_ahead():
+    found = runs().means("auroc_100_networks", "auroc_entropy_100_networks").loc["gpvi_exact_density"]
+    gain = found["auroc_100_networks"] - found["auroc_entropy_100_networks"]
+    assert f"with a hundred the exact density's variance is ahead by {gain:.2f} (Appendix D)" in of_records.told("16")
+
+
+def test_the_first_table_of_appendix_d_has_as_many_known_as_unknown_images():
+    images = Runs("open-category-cifar10").record("gpvi_best").config["more"]["images"]
+    kept = runs().arrays["gpvi_best"][0]
+    known, unknown = (min(images, len(kept[f"{side}_variance"])) for side in ("known", "unknown"))
+    assert f"a subset of {known:,} known and {unknown:,} unknown test images" in of_records.told("16")
+    assert f"with a hundred, on {known + unknown:,} images" in of_records.told("16")
+
+
+def test_what_the_ensemble_and_gpvi_do_not_share():
+    ensemble, *forms = (
+        Runs("open-category-cifar10").record(m).config for m in ("deep_ensemble", "gpvi_best", "gpvi_exact_density")
+    )
+    assert ensemble["objective"]["kind"] == "likelihood"  # no prior
+    assert all((form["prior"], form["prior_scale"]) == ("normal", 1.0) for form in forms)
+    assert all(abs(form["lr"] / ensemble["lr"] - 0.1) < 1e-9 for form in forms)
+
+
+def test_gpvi_is_under_one_standard_deviation_behind_svgd_by_any_count():
+    svgd, gpvi = (runs().published(m, "auroc") for m in ("svgd", "gpvi_best"))
+    assert 0 < svgd.mean - gpvi.mean < min(svgd.sd, gpvi.sd)
