@@ -6,6 +6,7 @@ import pytest
 import torch
 from of_records import Runs
 
+from gpvi_lib.experiments import fpovi_exact as exact
 from gpvi_lib.experiments import fpovi_toy as toy
 from gpvi_lib.metrics import wasserstein_1d
 
@@ -50,6 +51,9 @@ def test_the_spread_by_width():
     far = [of_width("f_svgd", w, "far", ratio) for w in (5, 100)]
     assert f"f-SVGD has {in_percent(every)} at every width." in told
     assert f"grows with the width, from {in_percent(far[0])} of HMC's to {in_percent(far[1])}." in told
+    gap = {(kind, w): in_percent(of_width(kind, w, "gap", ratio)) for kind in ("svgd", "f_svgd") for w in (5, 10)}
+    said = f"In the gap SVGD has {gap['svgd', 5]} with 5 units and {gap['svgd', 10]} with 10, "
+    assert f"{said}f-SVGD {gap['f_svgd', 5]} and {gap['f_svgd', 10]}." in told
 
 
 def test_the_distance_by_width():
@@ -62,7 +66,18 @@ def test_the_distance_by_width():
     assert [nearer["data", w] for w in (5, 10, 100)] == ["svgd", None, "svgd"]
     assert [nearer["far", w] for w in (5, 50, 100)] == ["svgd"] * 3 and nearer["far", 10] is None
     assert [nearer["gap", w] for w in toy.WIDTHS] == ["svgd", "svgd", "f_svgd", "f_svgd"]
+    one, other = (of_width(method, 10, "far", distance) for method in ("svgd", "f_svgd"))
+    assert int((other < one).sum()) == 2 and "f-SVGD with 10 on two of three seeds" in of_records.told("20")
     assert [toy.posterior(w).dim for w in (5, 10)] == [46, 141]
+
+
+def test_outside_the_gap_f_svgd_is_seldom_nearer():
+    """Among the data and far away, the panels of the figure; seeds at every width."""
+    shown = [(region, w) for region in ("data", "far") for w in toy.WIDTHS]
+    nearer = [of_width("f_svgd", w, r, distance) < of_width("svgd", w, r, distance) for r, w in shown]
+    assert np.mean(nearer) < 0.15
+    keeps = {kind: [of_width(kind, w, "data", ratio).min() > 0.84 for w in toy.WIDTHS] for kind in ("svgd", "f_svgd")}
+    assert keeps == {"svgd": [True, False, False, False], "f_svgd": [True] * 4}
 
 
 def test_the_references_of_the_widths():
@@ -85,23 +100,61 @@ def test_the_width_of_f_svgd_is_within_45_percent():
 
 
 def test_svgds_single_function_is_nearer_to_hmc_beyond_the_data_level_among_them_and_farther_in_the_gap():
+    told = of_records.told("20")
     for region in ("near", "far"):
         assert distance(TOY, "f_svgd", region).min() > distance(TOY, "svgd", region).max()
+    apart = np.abs(distance(TOY, "f_svgd", "data") - distance(TOY, "svgd", "data")).max()
+    assert f"Among the data they end {apart:.3f} apart at most" in told
     assert distance(TOY, "f_svgd", "gap").max() < distance(TOY, "svgd", "gap").min()
     one, band = distance(TOY, "svgd", "data"), distance(TOY, "f_svgd", "data")
     draws = toy.read_reference("hmc_50", "paper")
     halves = float(wasserstein_1d(draws[:500], draws[500:])[toy.regions()["data"]].mean())
     assert band.min() - one.max() < halves < 2 * (band.max() - one.max())
     said = f"{one.mean():.3f} against {band.min():.3f} to {band.max():.3f}; two halves of HMC's draws are"
-    assert f"{said} {halves:.2f} apart" in of_records.told("20")
+    assert f"{said} {halves:.2f} apart" in told
+
+
+def two(found):
+    return f"{found.min():.2f} to {found.max():.2f}"
+
+
+def late(runs, method, key):
+    """All looks of the second half of training, (seeds, looks)."""
+    steps = runs.history(method, "step")[0]
+    return runs.history(method, key)[:, steps >= steps[-1] / 2]
+
+
+def test_over_the_second_half_svgds_single_function_stays_nearer_far_away_and_farther_in_the_gap():
+    told = of_records.told("20")
+    for region, sign in (("far", 1), ("gap", -1)):
+        assert (sign * late(TOY, "f_svgd", f"w1_{region}") > sign * late(TOY, "svgd", f"w1_{region}")).all()
+    far, gap, near = (distance(TOY, "svgd", region).mean() for region in ("far", "gap", "near"))
+    assert f"{far:.2f} against {two(late(TOY, 'f_svgd', 'w1_far'))} over f-SVGD's second half" in told
+    assert f"in the gap, {gap:.2f} against {two(late(TOY, 'f_svgd', 'w1_gap'))}." in told
+    before = late(TOY, "f_svgd", "w1_near").min(1)
+    said = f"ends nearer, {near:.2f} against {two(distance(TOY, 'f_svgd', 'near'))}, but on one seed f-SVGD"
+    assert f"{said} had been at {before.min():.2f}" in told and (before < near).sum() == 1
 
 
 def test_over_the_second_half_the_width_of_f_svgd_moves():
-    steps, said = TOY.history("f_svgd", "step")[0], []
-    for region in ("data", "gap", "far"):
-        found = 100 * TOY.history("f_svgd", f"sd_ratio_{region}")[:, steps >= steps[-1] / 2]
-        said.append(f"{found.min():.0f} to {found.max():.0f} %")
-    assert f"it has {said[0]} among the data, {said[1]} in the gap and {said[2]} far away" in of_records.told("20")
+    told, regions = of_records.told("20"), ("data", "gap", "far")
+    said = [in_percent(late(TOY, "f_svgd", f"sd_ratio_{region}")) for region in regions]
+    assert f"it has {said[0]} among the data, {said[1]} in the gap and {said[2]} far away" in told
+    said = [in_percent(late(CONTROLS, "f_svgd_closed_form", f"sd_ratio_{region}")) for region in regions]
+    assert f"it moves as well: {said[0]}, {said[1]} and {said[2]}." in told
+    printed, closed = TOY.record("f_svgd").config, CONTROLS.record("f_svgd_closed_form").config
+    assert {key for key in printed if printed[key] != closed[key]} == {"objective"} and closed["final_lr"] is None
+    assert {key for key in printed["objective"] if printed["objective"][key] != closed["objective"][key]} == {"prior"}
+
+
+def test_in_what_the_prior_everywhere_differs_and_that_the_form_is_not_the_reason():
+    one, other = (TOY.record(method).config for method in ("f_svgd", "f_svgd_best"))
+    assert {key for key in one if one[key] != other[key]} == {"objective", "lr", "final_lr"}
+    changed = {key for key in one["objective"] if one["objective"][key] != other["objective"][key]}
+    assert changed == {"prior", "prior_points", "points"}
+    closed = {region: distance(CONTROLS, "f_svgd_closed_form", region) for region in ("data", "gap")}
+    assert f"the closed form at 4 points ends at {two(closed['gap'])} in the gap" in of_records.told("20")
+    assert all(found.max() < distance(TOY, "f_svgd_best", region).min() for region, found in closed.items())
 
 
 def test_without_repulsion_beyond_the_data():
@@ -112,14 +165,27 @@ def test_without_repulsion_beyond_the_data():
     assert f"{100 * np.min(found):.0f} to {100 * np.max(found):.0f} % of it beyond" in of_records.told("20")
 
 
+def features_of_20():
+    """The random features of section 3."""
+    cells = {}
+    (cell,) = [cell for cell in of_records.code("20") if cell.startswith("def features")]
+    exec("import torch\n" + cell, cells)
+    return cells["features"]
+
+
+def test_the_rank_of_the_features_at_the_data():
+    x = toy.data()[0][:, 0]
+    ranks = [int(torch.linalg.matrix_rank(features_of_20()(x, m))) for m in (10, 100, 1_000)]
+    assert len(x) == 20
+    assert "at the 20 data the features have rank {}, {} and {}.".format(*ranks) in of_records.told("20")
+
+
 def test_the_effective_dimensions_of_values_and_weights():
     """On the linear models of section 3: 20 data and 41 points of the grid."""
-    features, said = {}, {"values": [], "weights": []}
-    (cell,) = [cell for cell in of_records.code("20") if cell.startswith("def features")]
-    exec("import torch\n" + cell, features)
+    features, said = features_of_20(), {"values": [], "weights": []}
     x = toy.data()[0][:, 0]
     for m in (10, 100, 1_000):
-        phi, here = (features["features"](at, m) for at in (x, torch.cat([x, toy.grid()[::4]])))
+        phi, here = (features(at, m) for at in (x, torch.cat([x, toy.grid()[::4]])))
         weights = torch.eye(m) - phi.mT @ torch.linalg.inv(phi @ phi.mT + 0.04 * torch.eye(len(x))) @ phi
         for key, covariance in (("values", here @ weights @ here.mT), ("weights", weights)):
             said[key].append(float(covariance.trace() ** 2 / covariance.square().sum()))
@@ -141,6 +207,12 @@ def ends(found, digits=2):
 def test_the_mean_of_f_svgd_strays_more():
     assert ends(of(TOY, "f_svgd", "rmse_mean_far")) == (0.93, 1.13)
     assert ends(of(TOY, "svgd", "rmse_mean_far")) == (0.57, 0.57)
+    told = of_records.told("20")
+    best = {region: of(TOY, "f_svgd_best", f"rmse_mean_{region}") for region in ("far", "gap")}
+    assert f"with the prior everywhere by {best['far'].mean():.2f}, SVGD's by 0.57." in told
+    said = f"In the gap the prior everywhere is off by {best['gap'].mean():.2f}, as printed by"
+    assert f"{said} {two(of(TOY, 'f_svgd', 'rmse_mean_gap'))}." in told
+    assert all(np.ptp(found) < 0.005 for found in best.values())
 
 
 def test_far_away_the_prior_everywhere_is_half_as_wide_as_hmc():
@@ -182,6 +254,14 @@ def test_exact_draws_and_hmc():
     assert "have {}, {} and {} % of the posterior's spread".format(*spreads) in told
     errors = [run.metrics["rmse_mean"] for run in (values, networks, batches)]
     assert "from {:.4f} to {:.3f} and {:.3f}".format(*errors) in told
+    curve, at = (Runs("fpovi-exact").arrays("minibatch")[f"history_{key}"].numpy() for key in ("kl", "step"))
+    last = curve[at >= at[-1] - 2_000]
+    assert f"over the last 2,000 steps it has {two(last)}." in told
+    assert f"We find the same to {abs(last - values.metrics['kl']).max():.1f} nats" in told
+    mean, covariance = exact.exact_posterior()
+    shift = Runs("fpovi-exact").arrays("minibatch")["functions"].double().mean(0) - mean
+    rest = batches.metrics["kl"] - 0.5 * float(shift @ torch.linalg.solve(covariance, shift))
+    assert f"with minibatches {rest:.2f} of the {batches.metrics['kl']:.2f} nats" in told
     reference = Runs("fpovi-toy-reference").record("hmc_50").metrics
     assert 1.01 < reference["rhat_max"] < 1.0225 and round(reference["ess_min"]) == 533
 

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import of_records
 import pytest
 from of_records import Runs, within
 
@@ -42,7 +43,7 @@ def entropies(method):
 
 
 @pytest.mark.parametrize("method", FIXED)
-def test_the_full_entropy_is_within_a_fifth_of_a_nat_and_the_smaller_one_is_not(method):
+def test_the_full_entropy_is_near_and_the_smaller_one_is_not(method):
     found, middle = entropies(method)
     assert abs(found["full"] - middle) < 0.205 and found["entropy_width"] < 0.01
     assert 0.035 < max(found["entropy_low_se"], found["entropy_high_se"]) < 0.14
@@ -51,22 +52,40 @@ def test_the_full_entropy_is_within_a_fifth_of_a_nat_and_the_smaller_one_is_not(
     assert 15.5 < found["full"] - found["smallest_5"] < 70.5
 
 
+def errors(method):
+    """H' less the certified entropy: H' of 1,000 fresh z, and of the bracket's own θ."""
+    found, middle = entropies(method)
+    return found["full"] - middle, found["error"]
+
+
+def outside(method):
+    """By how much H' of the bracket's own θ leaves the bracket, over the seeds."""
+    below, found, above = (TOY.metric(method, f"entropy_{key}") for key in ("low", "linearized", "high"))
+    return np.maximum(below - found, found - above).max()
+
+
+def test_by_how_much_the_full_entropy_is_off():
+    told = of_records.told("23")
+    fresh, own = (max(map(abs, found)) for found in zip(*map(errors, FIXED), strict=True))
+    assert f"off by {max(fresh, own):.1f} nats at most: {fresh:.1f} from the 1,000 $z$ of the figure, {own:.1f}" in told
+    nine = max(outside(method) for method in ("livi_full", "livi_min_sv", "livi_min_sv_exact"))
+    said = f"within {max(own, nine):.1f} nats"
+    assert f"{said} at the 15 generators of Figure 23.3 and at the nine of Table 23.1" in told
+    assert f"its entropy lies {said} of a certified one" in told and nine < own
+
+
 def test_keeping_the_quadratic_term_makes_it_worse_at_large_sigma_and_no_difference_below():
     changes = {False: [], True: []}
     for method in FIXED:
-        found, middle = entropies(method)
-        change = abs(found["full"] + found["correction"] - middle) - abs(found["full"] - middle)
-        changes[float(method.rsplit("_", 1)[1]) > 0.05].append(change)
-    assert rounded(np.array(changes[True]), 1.1, 1.5, 1) and len(changes[True]) == 6
+        correction, large = entropies(method)[0]["correction"], float(method.rsplit("_", 1)[1]) > 0.05
+        changes[large] += [abs(error + correction) - abs(error) for error in errors(method)]
+    assert len(changes[True]) == 12
+    said = f"*worse* by {min(changes[True]):.1f} to {max(changes[True]):.1f} nats at σ = 0.1 and 0.3"
+    assert said in of_records.told("23")
     assert max(abs(change) for change in changes[False]) < 0.1
 
 
-def test_the_full_entropy_on_the_toy_and_from_a_mode():
-    def outside(method):
-        below, found, above = (TOY.metric(method, f"entropy_{key}") for key in ("low", "linearized", "high"))
-        return np.maximum(below - found, found - above).max()
-
-    assert max(outside(method) for method in ("livi_full", "livi_min_sv", "livi_min_sv_exact")) < 0.25
+def test_the_full_entropy_from_a_mode():
     assert 0.2 < outside("livi_diagonal_from_mode") < 0.3
 
 
@@ -122,6 +141,19 @@ def test_the_elbo_follows_sigma():
     assert [round(entropies(f"full_{sigma:g}")[0]["elbo_low"]) for sigma in SIGMAS] == [-352, -326, -304, -340, -699]
 
 
+def test_predictions_at_equal_rates_were_not_compared():
+    """Of L' the fixed σ has a constant rate, the trained scales a decayed one; the other records do not predict."""
+    fixed, trained = (TOY.record(method).config for method in ("livi_full", "livi_diagonal"))
+    assert (fixed["final_lr"], trained["final_lr"]) == (None, 1e-5) and fixed["lr"] != trained["lr"]
+    assert not any("log_likelihood" in ENTROPY.record(method).metrics for method in FIXED)
+
+
+def test_the_exact_density_starts_wider():
+    wide, narrow = (TOY.history(method, "w1")[:, 0] for method in ("gpvi_exact_density", "livi_diagonal"))
+    said = f"starts wider ($W_1$ {wide.min():.0f} to {wide.max():.0f}, LIVI's {narrow.mean():.1f})"
+    assert said in of_records.told("23") and np.ptp(narrow) < 0.05
+
+
 def test_one_scale_per_weight_has_the_best_certified_elbo():
     assert rounded(low("livi_diagonal"), -271.3, -263.4, 1)
     others = [low(method).max() for method in VARIATIONAL if method != "livi_diagonal"]
@@ -158,6 +190,20 @@ def test_over_the_whole_range_the_spread_of_l_prime_is_the_nearest():
         assert rounded(TOY.metric(method, "sd_ratio"), *said)
     others = max(TOY.metric(method, "sd_ratio").max() for method in ("mf_vi", "mf_vi_best", "avb"))
     assert others < TOY.metric("livi_full", "sd_ratio").min()
+
+
+def test_the_distance_of_the_functions_and_the_spread_on_the_data():
+    told = of_records.told("23")
+    one, mean_field, avb, released = (
+        "{:.1f} to {:.1f}".format(*np.sort(TOY.metric(method, "w1"))[[0, -1]])
+        for method in ("livi_full", "mf_vi", "avb", "livi_full_released")
+    )
+    assert f"$W_1$ {one}, mean field at the printed length {mean_field}, AVB {avb} (the released script" in told
+    assert f"with a wider prior, {released})" in told
+    wide = TOY.metric("livi_full", "sd_ratio_data")
+    assert f"nor on the data, where L′ has {wide.min():.1f} to {wide.max():.1f} times HMC's" in told
+    off = {method: TOY.metric(method, "sd_ratio_data").max() - 1 for method in ("mf_vi", "avb")}
+    assert wide.min() - 1 > max(off.values())
 
 
 def test_no_variational_posterior_is_as_wide_as_hmc_between_the_data():
