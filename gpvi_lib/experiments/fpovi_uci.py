@@ -10,6 +10,9 @@ and the closed-form prior at up to 200 points, half of them from a kernel densit
 a Gaussian process with the network's covariance, which predicts worse than the network (notebook 21). ``_4`` and
 ``_20`` have so many points of the prior, and ``gp`` is that process itself.
 
+``deep_ensemble`` is the printed rows' 20 networks, start, steps and rate without repulsion and without prior: each by
+maximum likelihood of its weights and its σ.
+
 The seed is the split. ``-50-50`` and ``-10-10`` are the two-layer networks of Table 6 and of Tables 7 and 8; where the
 paper chooses the epoch by validation, ours is the last. ``smoke`` and ``quick`` take the embedded diabetes set.
 """
@@ -61,6 +64,7 @@ SPECS: dict[str, dict] = {
     **{name: RELEASED | {"objective": {"kind": "parvi", "direction": spec}} for name, spec in DIRECTIONS.items()},
     **{f"f_{name}": RELEASED | {"objective": PRINTED | {"direction": spec}} for name, spec in DIRECTIONS.items()},
     "f_svgd_closed_form": OURS | {"objective": CLOSED_FORM | {"direction": DIRECTIONS["svgd"]}, "final_lr": 1e-5},
+    "deep_ensemble": RELEASED | {"objective": {"kind": "likelihood"}},
 }
 CONTROLS = {
     f"f_svgd_closed_form_{points}": OURS
