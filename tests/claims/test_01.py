@@ -48,8 +48,15 @@ def test_half_the_bandwidth_is_closer_in_every_row():
 
 
 def test_products_with_the_output_layer():
-    found = dict(re.findall(r"\| (direct|GPVI, block inverse).*\| +([\d.]+) +\|", printed("nb01-33")))
-    assert f"{found['direct']} products with the output layer against {found['GPVI, block inverse']}" in PROSE
+    pattern = r"\| (direct|amortised SVGD|GPVI, block inverse).*\| +([\d.]+) +\|"
+    direct, svgd, block = (float(value) for _, value in re.findall(pattern, printed("nb01-33")))
+    kernel = 3 * 16 / 32  # the kernel's own products, 3 n / ℓ of the table
+    assert f"include the kernel's products, $3n/\\ell = {kernel}$" in PROSE and svgd - kernel == direct
+    assert f"takes {direct:.0f} products with the output layer against {block - kernel:.0f}" in PROSE
+    told = (
+        f"it takes {direct:.0f} products with the output layer, as amortised SVGD does; GPVI takes {block - kernel:.0f}"
+    )
+    assert told in PROSE
 
 
 def test_in_time_the_direct_gradient_is_not_the_cheapest():
@@ -65,6 +72,14 @@ def test_in_time_the_direct_gradient_is_not_the_cheapest():
 def test_at_the_papers_bandwidth_gpvi_is_as_noisy_or_less():
     found = lines("two-gradients", 1)
     assert (found["GPVI, paper h"] < 1.03 * found["direct"]).all()
+
+
+def test_at_equal_draws_the_direct_gradient_is_the_less_noisy_one():
+    found = lines("two-gradients", 1)
+    pairs = list(zip(found["GPVI, paper h"][1:4], found["direct"][2:5], strict=True))  # GPVI draws 2 n
+    assert all(direct < gpvi for gpvi, direct in pairs)
+    (a, b), (c, d), (e, f) = pairs
+    assert f"{a:.2f} against {b:.2f} at 32 draws, {c:.2f} against {d:.2f} at 64, {e:.2f} against {f:.2f} at" in PROSE
 
 
 def test_the_printed_formula_runs_away_from_80_degrees_and_comes_back():
@@ -105,7 +120,12 @@ def test_one_batch_of_32():
 
 def test_from_085_every_run_arrives():
     assert "GPVI from θ = 0.85: 20 of 20 runs end near θ = 1" in printed("nb01-25b-4")
-    assert "20 of 20 runs from θ = 0.6 (0 of 20 from 0.85)" in PROSE and "From 0.85 all 20 arrive" in PROSE
+    assert "20 of 20 runs from θ = 0.6 (0 from 0.85)" in PROSE and "From 0.85 all 20 arrive" in PROSE
+
+
+def test_the_path_has_the_bandwidth_of_the_first_example():
+    (bandwidth,) = re.findall(r"bandwidth ([\d.]+); KL smallest", printed("nb01-25"))
+    assert f"GPVI at bandwidth {bandwidth} stops short" in PROSE and PROSE.count(f"bandwidth {bandwidth}") == 3
 
 
 def test_a_wide_kernel_nearly_avoids_the_first_example():

@@ -1,7 +1,9 @@
 """What notebook 04 says of its records: BiCGSTAB and helper networks in training."""
 
 import numpy as np
-from of_records import runs, values
+from of_records import history, runs, told, values
+
+from gpvi_lib.experiments.inverse_solvers import config
 
 
 def late(method, key="sigma_error"):
@@ -73,6 +75,33 @@ def test_the_exact_inverse_ends_in_indefinite_jacobians_on_two_of_three_problems
         return found
 
     assert definite("exact") == [0, 0, 1] and definite("exact_lambda_1") == [1, 1, 1]
+
+
+def definite_at(method):
+    """Whether J + Jᵀ was definite, (problems, logged steps)."""
+    return history("inverse-solvers", method, "field_min") * history("inverse-solvers", method, "field_max") > 0
+
+
+def test_with_lambda_1_every_start_is_definite_and_stays_so_and_without_only_that_of_problem_2_which_fails_too():
+    assert definite_at("bicgstab_warm_lambda_1").all() and definite_at("exact_lambda_1").all()
+    assert definite_at("exact")[:, 0].tolist() == [False, False, True]  # the same W at the start of bicgstab_warm
+    assert diverged("bicgstab_warm")[2] == 1 and "(problem 2's failing $W$ too)" in told("04")
+
+
+def test_a_fixed_lambda_of_1_adds_the_unit_matrix_to_the_start_and_changes_nothing_else():
+    plain, shifted = (config(f"bicgstab_warm{end}", "paper") for end in ("", "_lambda_1"))
+    assert shifted == plain | {"sampler": plain["sampler"] | {"noise_scale": 1.0}} and plain["sampler"]["hidden"] == []
+    for end in ("min", "max"):
+        start, unit = (history("inverse-solvers", name, f"field_{end}")[:, 0] for name in ("exact", "exact_lambda_1"))
+        np.testing.assert_allclose(unit, start + 1, atol=1e-6)
+
+
+def test_with_one_update_residual_and_covariance_error_sit_on_a_plateau_together_on_problem_2():
+    residual, error, step = (
+        history("inverse-solvers", "helper_1", key)[2] for key in ("residual", "sigma_error", "step")
+    )
+    plateau = (step > 3_000) & (step < 7_000)
+    assert np.ptp(residual[plateau]) < 0.05 and 0.6 < error[plateau].min() and error[plateau].max() < 1
 
 
 def test_with_lambda_1_the_residual_of_problem_0_is_above_one_at_five_of_a_hundred_logged_steps():
