@@ -196,7 +196,7 @@ def test_16_what_the_helper_adds():
     helper, exact = (
         Runs("overhead").record(f"gpvi_mnist{best}").metrics["extra_time_fraction"] for best in ("", "_best")
     )
-    assert f"{helper:.0%} on a CPU; the exact inverse {exact:.0%}".replace("%", " %") in told()
+    assert f"{helper:.0%} on a CPU, over SVGD with one batch; the exact inverse {exact:.0%}".replace("%", " %") in told()
 
 
 def test_17_from_two_to_five_dimensions():
