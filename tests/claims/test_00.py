@@ -234,8 +234,7 @@ def test_wild():
     held = wild.kl("svgd_truncated")
     assert (
         f"by SVGD: KL {learned.min():.2f} to 0.04, with the chain's scores held {held.mean():.3f}, against "
-        f"{printed:.2f} (3 seeds); learned by KSD: 0.03 to 0.21"
-        in told()
+        f"{printed:.2f} (3 seeds); learned by KSD: 0.03 to 0.21" in told()
     )
     wild.test_18_ksd()
     assert learned.max() < 0.0455
