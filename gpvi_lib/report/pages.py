@@ -133,7 +133,10 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "function-space POVI: Tables 4 to 8",
         "notebooks/21-function-space-uci",
-        (*(f"fpovi-uci-{name}" for name in fpovi_uci.ROWS), "fpovi-uci-yacht-50-50", "fpovi-uci-yacht-10-10"),
+        (
+            *(f"fpovi-uci-{name}" for name in fpovi_uci.ROWS),
+            *(f"fpovi-uci-{name}" for name in ("yacht-50-50", "yacht-10-10", "boston-10-10")),
+        ),
     ),
     (
         "function-space POVI: Figure 3, Tables 2, 3 and 9",

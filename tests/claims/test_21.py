@@ -1,4 +1,6 @@
-"""What notebook 21 says of its records: yacht and boston, 20 splits, paired."""
+"""What notebook 21 says of its records: UCI sets, 20 splits, paired."""
+
+import math
 
 import numpy as np
 import of_records
@@ -8,14 +10,15 @@ from of_records import Runs
 from gpvi_lib.report import scoreboard
 from gpvi_lib.report.tables import half_interval
 
-RUNS = {name: Runs(f"fpovi-uci-{name}") for name in ("yacht", "boston")}
+SETS = ("yacht", "energy", "concrete", "boston", "winered")
+AHEAD = SETS[:3]
+RUNS = {name: Runs(f"fpovi-uci-{name}") for name in SETS}
 OTHERS = Runs("uci-regression")
-BESIDE = ("deep_ensemble", "hmc")
 
 
 def scores(name, method, key):
     """One number a split."""
-    if method not in BESIDE:
+    if method != "hmc":
         return RUNS[name].metric(method, key)
     sign = -1 if key == "nll" else 1
     return sign * OTHERS.metric(method, f"{name}_{'log_likelihood' if key == 'nll' else key}")
@@ -32,10 +35,36 @@ def ends(found):
     return found.mean(), found.mean() - half, found.mean() + half
 
 
-def test_on_yacht_functions_are_ahead_on_every_split_by_both_measures():
-    for key, mean in (("rmse", -0.24), ("nll", -0.64)):
-        assert (scores("yacht", "f_svgd", key) < scores("yacht", "svgd", key)).sum() == 20
-        assert round(paired("yacht", "f_svgd", "svgd", key)[0], 2) == mean
+def lower(name, method, rival, key):
+    """On how many splits."""
+    return int((scores(name, method, key) < scores(name, rival, key)).sum())
+
+
+def test_on_three_sets_functions_are_ahead_of_weights():
+    errors, likelihoods = ([paired(name, "f_svgd", "svgd", key) for name in AHEAD] for key in ("rmse", "nll"))
+    assert all(high < 0 for _, _, high in errors + likelihoods)
+    assert all(lower(name, "f_svgd", "svgd", "rmse") == 20 for name in AHEAD)
+    counts = [lower(name, "f_svgd", "svgd", "nll") for name in AHEAD]
+    said = "below SVGD's on every split, by {:.2f} (yacht), {:.2f} (energy) and {:.2f} (concrete), its NLL on {}, {}"
+    told = of_records.told("21")
+    assert said.format(*(-mean for mean, _, _ in errors), *counts) + f" and {counts[2]} of 20" in told
+    assert "its NLL by {:.2f}, {:.2f} and {:.2f} nats".format(*(-mean for mean, _, _ in likelihoods)) in told
+    assert "its likelihood on {}, {} and {}. On red wine only its likelihood".format(*counts) in told
+
+
+@pytest.mark.parametrize("pair", [("f_w_sgld", "w_sgld"), ("f_pi_sgld", "pi_sgld")])
+def test_the_other_directions_gain_as_much_by_rmse(pair):
+    for name in AHEAD:
+        mean, _, high = paired(name, *pair, "rmse")
+        assert high < 0 and abs(mean / paired(name, "f_svgd", "svgd", "rmse")[0] - 1) < 0.35
+
+
+def test_on_yacht_the_margin_in_likelihood_moves():
+    steps = RUNS["yacht"].history("f_svgd", "step")[0]
+    margin = (RUNS["yacht"].history("svgd", "nll") - RUNS["yacht"].history("f_svgd", "nll")).mean(0)
+    late = margin[steps >= 1_125]
+    assert margin.argmax() == len(margin) - 1
+    assert f"from step 1,125 on it is {late.min():.2f} to {late.max():.2f}" in of_records.told("21")
 
 
 def test_on_boston_the_error_is_lower_and_the_likelihood_worse_and_nothing_is_decided():
@@ -46,18 +75,26 @@ def test_on_boston_the_error_is_lower_and_the_likelihood_worse_and_nothing_is_de
     assert round(paired("boston", "f_svgd", "svgd", "nll")[0], 2) == 0.16
 
 
-def test_on_yacht_the_lead_over_weights_is_decided():
-    assert all(paired("yacht", "f_svgd", "svgd", key)[2] < 0 for key in ("rmse", "nll"))
+def test_on_red_wine_the_likelihood_alone_is_ahead():
+    _, low, high = paired("winered", "f_svgd", "svgd", "rmse")
+    assert low < 0 < high
+    mean, low, high = paired("winered", "f_svgd", "svgd", "nll")
+    count, told = lower("winered", "f_svgd", "svgd", "nll"), of_records.told("21")
+    assert high < 0 and f"lower on {count} of 20 splits, by {-mean:.2f} [−{-low:.3f}, −{-high:.3f}]" in told
+    assert f"On red wine only its NLL is, by {-mean:.2f}" in told
+    for pair in (("f_w_sgld", "w_sgld"), ("f_pi_sgld", "pi_sgld")):
+        _, low, high = paired("winered", *pair, "nll")
+        assert low < 0 < high
 
 
-def test_stopped_in_between_f_svgd_has_a_lower_nll_than_the_ensemble_on_boston():
-    steps = RUNS["boston"].history("f_svgd", "step")[0]
-    found = RUNS["boston"].history("f_svgd", "nll") - scores("boston", "deep_ensemble", "nll")[:, None]
-    between = (steps >= 750) & (steps <= 1_500)
-    assert all(ends(found[:, at])[2] < 0 for at in np.flatnonzero(between))
-    means = found.mean(0)[between]
-    assert (round(means.min(), 2), round(means.max(), 2)) == (-0.27, -0.22)
-    assert OTHERS.record("deep_ensemble").config["steps"] == 2_000
+def test_on_red_wine_the_prior_at_all_points_does_no_harm():
+    rows = ("f_svgd_closed_form", "svgd", "f_svgd")
+    everywhere, weights, functions = (scores("winered", method, "rmse").mean() for method in rows)
+    assert lower("winered", *rows[:2], "rmse") == 20
+    said = f"There it is {everywhere:.3f}, below SVGD's {weights:.3f} on all 20 splits and level with f-SVGD's"
+    assert f"{said} {functions:.3f}." in of_records.told("21")
+    _, low, high = paired("winered", "f_svgd_closed_form", "f_svgd", "rmse")
+    assert low < 0 < high
 
 
 def test_when_one_stops_decides_boston():
@@ -78,22 +115,50 @@ def test_when_one_stops_decides_boston():
     assert said in of_records.told("21")
 
 
-@pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("key", ["rmse", "nll"])
-def test_f_svgd_cannot_be_told_from_a_deep_ensemble(name, key):
-    _, low, high = paired(name, "f_svgd", "deep_ensemble", key)
-    assert low < 0 < high
-    if (name, key) == ("yacht", "rmse"):
-        assert round(high, 2) == 0.16 and round(scores(name, "deep_ensemble", key).mean(), 2) == 0.46
-    if (name, key) == ("yacht", "nll"):
-        assert round(high, 2) == 0.65 and round(scores(name, "deep_ensemble", key).mean(), 2) == 0.44
+@pytest.mark.parametrize("name", SETS)
+def test_f_svgd_cannot_be_told_from_a_deep_ensemble(name):
+    for key in ("rmse", "nll"):
+        _, low, high = paired(name, "f_svgd", "deep_ensemble", key)
+        assert low < 0 < high
+    ours, theirs = (RUNS[name].record(method).config for method in ("f_svgd", "deep_ensemble"))
+    assert {key for key in ours if ours[key] != theirs[key]} == {"objective"}  # networks, start, steps and rate alike
 
 
-@pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("key", ["rmse", "nll"])
-def test_against_hmc_nothing_is_decided(name, key):
-    _, low, high = paired(name, "f_svgd", "hmc", key)
-    assert low < 0 < high
+def test_how_narrow_the_intervals_of_the_ensemble_are():
+    share = 0.0
+    for name in SETS:
+        _, *at = paired(name, "f_svgd", "deep_ensemble", "rmse")
+        share = max(share, *np.abs(at) / scores(name, "deep_ensemble", "rmse").mean())
+    told, (_, low, _) = of_records.told("21"), paired("yacht", "f_svgd", "deep_ensemble", "nll")
+    assert f"differ by less than {math.ceil(100 * share)} % of the ensemble's at either end" in told
+    assert f"yacht's still allows {-low:.1f} nats either way" in told
+    counts = [lower(name, "f_svgd", "deep_ensemble", "nll") for name in ("concrete", "boston")]
+    means = [-paired(name, "f_svgd", "deep_ensemble", "nll")[0] for name in ("concrete", "boston")]
+    assert "ahead on {} and {} of 20 splits, by {:.2f} and {:.2f} nats".format(*counts, *means) in told
+
+
+def test_the_ensemble_is_ahead_of_weights_too():
+    assert all(paired(name, "deep_ensemble", "svgd", "rmse")[2] < 0 for name in AHEAD)
+
+
+def test_hmc_is_ahead_on_energy_and_elsewhere_nothing_is_decided():
+    found = {key: paired("energy", "f_svgd", "hmc", key) for key in ("rmse", "nll")}
+    assert all(low > 0 for _, low, _ in found.values())
+    said = f"by {found['rmse'][0]:.2f} in RMSE and {found['nll'][0]:.2f} nats"
+    assert f"HMC is ahead of f-SVGD on energy, {said}" in of_records.told("21")
+    for name in ("yacht", "concrete", "boston"):
+        for key in ("rmse", "nll"):
+            _, low, high = paired(name, "f_svgd", "hmc", key)
+            assert low < 0 < high
+
+
+def test_on_energy_and_concrete_the_prior_at_all_points_raises_the_error():
+    rows = ("f_svgd_closed_form", "f_svgd", "svgd")
+    energy, concrete = ([scores(name, m, "rmse").mean() for m in rows] for name in ("energy", "concrete"))
+    for name in ("energy", "concrete"):
+        assert lower(name, "f_svgd_closed_form", "f_svgd", "rmse") == 0
+    said = f"{energy[0]:.2f} on energy and {concrete[0]:.1f} on concrete, where f-SVGD as printed has {energy[1]:.2f}"
+    assert f"{said} and {concrete[1]:.1f}, and SVGD {energy[2]:.2f} and {concrete[2]:.1f}" in of_records.told("21")
 
 
 def test_with_the_prior_at_all_points_it_ends_on_yacht_where_the_exact_process_ends():
@@ -138,11 +203,15 @@ def test_the_closest_split_of_yacht_is_ahead_by_0_002_nats():
     assert f"{(scores('yacht', 'f_svgd', 'nll') - scores('yacht', 'svgd', 'nll')).max():.3f}" == "-0.002"
 
 
-def test_hmc_has_not_mixed_on_yacht():
+def test_hmc_has_not_mixed_on_yacht_and_energy():
     assert round(OTHERS.metric("hmc", "yacht_rhat_median").mean(), 1) == 1.3
     assert OTHERS.metric("hmc", "yacht_rhat_median").min() > 1.1
     largest = OTHERS.metric("hmc", "yacht_rhat_max")
     assert (round(np.median(largest), 1), round(largest.max(), 1)) == (2.3, 3.1)
+    largest = OTHERS.metric("hmc", "energy_rhat_max")
+    assert (round(np.median(largest), 1), round(largest.max(), 1)) == (1.9, 3.4)
+    lost = OTHERS.metric("hmc", "concrete_rhat_max")
+    assert (lost > 1.5).sum() == 1 and round(lost.max(), 1) == 1.9
     assert round(OTHERS.metric("hmc", "boston_rhat_max").max(), 1) == 1.3
 
 
@@ -165,26 +234,35 @@ def test_on_yacht_the_errors_grow_with_the_points():
     assert round(scores("yacht", "f_svgd", "rmse").mean(), 1) == 0.5
 
 
-def test_on_boston_sigma_is_half_of_the_error_as_the_ensembles_is():
+def test_on_boston_sigma_is_half_of_the_error():
     error, noise, cover = (scores("boston", "f_svgd", key).mean() for key in ("rmse", "noise", "coverage_90"))
     assert (round(error, 1), round(noise, 1)) == (2.7, 1.3) and f"{cover:.0%}" == "82%"
-    for key in ("noise", "spread"):
-        assert abs(scores("boston", "deep_ensemble", key).mean() / scores("boston", "f_svgd", key).mean() - 1) < 0.1
+    both = ("f_svgd", "deep_ensemble")
+    held = [scores(name, m, "coverage_90").mean() for name in SETS if name != "boston" for m in both]
+    told, ensemble = of_records.told("21"), scores("boston", "deep_ensemble", "coverage_90").mean()
+    assert f"The ensemble's hold {100 * ensemble:.0f} %" in told
+    assert f"the intervals of both hold {100 * min(held):.0f} to {100 * max(held):.0f} %." in told
     assert scores("boston", "hmc", "coverage_90").mean() > 0.9
 
 
 def test_the_records_are_as_long_as_printed_on_all_splits():
-    for runs, steps in ((RUNS["yacht"], 1_500), (RUNS["boston"], 2_500)):
-        assert runs.record("f_svgd").config["steps"] == steps and len(runs.seeds) == 20
+    lengths = {"yacht": 1_500, "energy": 3_500, "concrete": 3_000, "boston": 2_500, "winered": 6_000}
+    for name, steps in lengths.items():
+        assert RUNS[name].record("f_svgd").config["steps"] == steps and len(RUNS[name].seeds) == 20
     assert np.isfinite(scores("boston", "gp", "nll")).all()
 
 
 def test_the_verdicts_of_tables_4_and_5():
     board = of_records.board()
-    names = [f"fpovi/table{table}/{name}" for table in (4, 5) for name in RUNS]
+    names = [f"fpovi/table{table}/{name}" for table in (4, 5) for name in SETS]
     printed = ("svgd", "w_sgld", "pi_sgld", "f_svgd", "f_w_sgld", "f_pi_sgld")
     rows = board[board["item"].isin(names) & board["method"].isin(printed) & (board["setting"] == "printed")]
-    assert rows["verdict"].value_counts().to_dict() == {"agrees": 15, "lower error": 4, "inconclusive": 5}
+    counts = rows["verdict"].value_counts().to_dict()
+    said = f"of {len(rows)}, {counts['agrees']} agree, {counts['lower error']} have a lower error and"
+    assert f"{said} {counts['inconclusive']} are inconclusive" in of_records.told("21") and len(counts) == 3
+    better = rows[rows["verdict"] == "lower error"]
+    assert set(better["method"]) == {"w_sgld", "pi_sgld"}
+    assert set(better["item"]) == {"fpovi/table4/yacht", "fpovi/table5/yacht", "fpovi/table4/concrete"}
     functions = rows[
         rows["item"].str.endswith("boston") & (rows["method"].str.startswith("f_") | (rows["metric"] == "test_nll"))
     ]
@@ -207,6 +285,28 @@ def test_two_layers_on_yacht():
         for key, text in zip(("rmse", "nll"), said, strict=True):
             found = runs.metric(method, key)
             assert f"{found.mean():.2f} ± {found.std(ddof=1) / len(found) ** 0.5:.2f}" == text and len(found) == 20
+
+
+def test_two_layers_on_boston():
+    runs, told = Runs("fpovi-uci-boston-10-10"), of_records.told("21")
+    for method in ("f_svgd", "svgd"):
+        for key in ("rmse", "nll"):
+            found = runs.metric(method, key)
+            assert f"| {found.mean():.2f} ± {found.std(ddof=1) / len(found) ** 0.5:.2f} |" in told and len(found) == 20
+    (error, low, high), nll = (ends(runs.metric("f_svgd", k) - runs.metric("svgd", k)) for k in ("rmse", "nll"))
+    assert high < 0 and f"by {-error:.2f} in RMSE [−{-low:.2f}, −{-high:.2f}]" in told
+    count = int((runs.metric("f_svgd", "nll") < runs.metric("svgd", "nll")).sum())
+    assert nll[1] < 0 < nll[2]
+    said = f"its NLL is lower on {count} of 20 splits, by {-nll[0]:.2f} nats [−{-nll[1]:.2f}, {nll[2]:.2f}]"
+    assert said in told
+
+
+def test_with_few_points_of_the_prior_yacht_was_still_improving():
+    steps, told = RUNS["yacht"].history("f_svgd_closed_form_4", "step")[0], of_records.told("21")
+    shown = [int(np.flatnonzero(steps == share * steps[-1])[0]) for share in (0.5, 0.75, 1)]
+    paths = [RUNS["yacht"].history(f"f_svgd_closed_form_{q}", "nll").mean(0)[shown] for q in (4, 20)]
+    said = "the NLL is {:.2f}, {:.2f} and {:.2f} with 4 points and {:.2f}, {:.2f} and {:.2f} with 20."
+    assert said.format(*np.concatenate(paths)) in told
 
 
 def test_with_the_prior_at_all_points_training_has_ended():
