@@ -137,6 +137,27 @@ def test_how_narrow_the_intervals_of_the_ensemble_are():
     assert "ahead on {} and {} of 20 splits, by {:.2f} and {:.2f} nats".format(*counts, *means) in told
 
 
+def test_f_svgd_is_wider_than_the_ensemble_on_four_sets():
+    wider, more, told = [], [], of_records.told("21")
+    for name in SETS[1:]:
+        for key in ("spread", "coverage_90"):
+            assert paired(name, "f_svgd", "deep_ensemble", key)[1] > 0
+        ours, theirs = (scores(name, m, "coverage_90").mean() for m in ("f_svgd", "deep_ensemble"))
+        assert (abs(ours - 0.9) < abs(theirs - 0.9)) == (name != "energy")
+        more.append(100 * (ours - theirs))
+        wider.append(
+            100 * (scores(name, "f_svgd", "spread").mean() / scores(name, "deep_ensemble", "spread").mean() - 1)
+        )
+    said = f"spread {min(wider):.0f} to {max(wider):.0f} % wider"
+    assert f"{said} than the ensemble's" in told and told.count(f"{said} on four") == 2
+    energy = [100 * scores("energy", m, "coverage_90").mean() for m in ("f_svgd", "deep_ensemble")]
+    assert "where they hold {:.0f} instead of {:.0f}".format(*energy) in told
+    assert f"hold {min(more):.1f} to {max(more):.1f} points more (all eight" in told and {round(x) for x in more} <= {3, 4}
+    for key in ("spread", "coverage_90"):
+        _, low, high = paired("yacht", "f_svgd", "deep_ensemble", key)
+        assert low < 0 < high
+
+
 def test_the_ensemble_is_ahead_of_weights_too():
     assert all(paired(name, "deep_ensemble", "svgd", "rmse")[2] < 0 for name in AHEAD)
 
