@@ -182,6 +182,8 @@ def deviations(name: str, shape: str, method: str, profile: str) -> str:
         parts.append("last epoch")
     if method == "gp":
         parts.append("exact posterior of the closed-form prior, σ by evidence")
+    if method == "deep_ensemble":
+        parts.append("neither repulsion nor prior")
     if method.startswith("f_svgd_closed_form"):
         points = SPECS[method]["objective"]["prior_points"]
         parts.append(f"closed-form prior at up to {points} points, σ inferred, prior N(0, 1/fan-in)")

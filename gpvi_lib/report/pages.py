@@ -135,7 +135,8 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "notebooks/21-function-space-uci",
         (
             *(f"fpovi-uci-{name}" for name in fpovi_uci.ROWS),
-            *(f"fpovi-uci-{name}" for name in ("yacht-50-50", "yacht-10-10", "boston-10-10")),
+            *(f"fpovi-uci-{name}-50-50" for name in ("yacht", "concrete", "winered")),
+            *(f"fpovi-uci-{name}-10-10" for name in ("yacht", "energy", "concrete", "boston")),
         ),
     ),
     (
