@@ -133,11 +133,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "function-space POVI: Tables 4 to 8",
         "notebooks/21-function-space-uci",
-        (
-            *(f"fpovi-uci-{name}" for name in fpovi_uci.ROWS),
-            *(f"fpovi-uci-{name}-50-50" for name in ("yacht", "concrete", "winered")),
-            *(f"fpovi-uci-{name}-10-10" for name in ("yacht", "energy", "concrete", "boston")),
-        ),
+        tuple(experiment.name for experiment in fpovi_uci.EXPERIMENTS),
     ),
     (
         "function-space POVI: Figure 3, Tables 2, 3 and 9",
