@@ -245,6 +245,13 @@ def test_figures_show_every_method_that_ran(runs):
     svgd = runs.arrays["svgd"][0]
     np.testing.assert_allclose(first.lines[0].get_ydata(), svgd["history_accuracy_percent"][1:])
     np.testing.assert_allclose(first.lines[0].get_xdata(), svgd["history_step"][1:] / 2)
+    pair = [svgd, svgd | {"history_accuracy_percent": svgd["history_accuracy_percent"] / 2}]
+    two = replace(runs, arrays={"svgd": pair, "mf_vi": runs.arrays["mf_vi"]})
+    single = report.heading(two, epoch=2, apart=["svgd"]).axes[0]
+    assert len(single.lines) == 3 and len(single.collections) == 1  # a band around the mean of the other
+    assert len(single.get_legend_handles_labels()[1]) == 2
+    for line, arrays in zip(single.lines, pair, strict=False):
+        np.testing.assert_allclose(line.get_ydata(), arrays["history_accuracy_percent"][1:])
     halved = report.training_curves(runs, epoch=2).axes
     for ax, other in zip(curves, halved, strict=True):
         assert other.get_xlabel() == "epoch" and ax.get_xlabel() == "step"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -541,10 +541,11 @@ def training_curves(
     return fig
 
 
-def heading(runs: Runs, epoch: int | None = None) -> Figure:
+def heading(runs: Runs, epoch: int | None = None, apart: Collection[str] = ()) -> Figure:
     """Accuracy, AUROC and ECE during training, without the start: where it is heading.
 
-    With ``epoch``, its number of steps, time is in epochs.
+    Means over seeds with the range as a band; one line a seed for methods in ``apart``. With ``epoch``, its number of
+    steps, time is in epochs.
     The paper's AUROC and ECE of GPVI, at the end of its own training, are dashed lines.
     """
     panels = {"accuracy_percent": "accuracy (%)", "auroc": "AUROC (variance)", "ece": "ECE"}
@@ -554,8 +555,12 @@ def heading(runs: Runs, epoch: int | None = None) -> Figure:
             step, curves = arrays[0]["history_step"][1:], np.stack([a[f"history_{key}"][1:] for a in arrays])
             width = 2.5 if name.startswith("gpvi") else 1.2
             at, colour = step / (epoch or 1), METHOD_COLOURS[name]
-            ax.plot(at, curves.mean(0), "o-", ms=3, lw=width, color=colour, label=LABELS[name])
-            ax.fill_between(at, curves.min(0), curves.max(0), color=colour, alpha=0.2, lw=0)
+            first, *others = curves if name in apart else [curves.mean(0)]
+            ax.plot(at, first, "o-", ms=3, lw=width, color=colour, label=LABELS[name])
+            for line in others:
+                ax.plot(at, line, "o-", ms=3, lw=width, color=colour)
+            if name not in apart:
+                ax.fill_between(at, curves.min(0), curves.max(0), color=colour, alpha=0.2, lw=0)
         if printed := published(runs.item).get(("gpvi", key)):
             ax.axhline(printed.mean, color="0.4", ls="--", lw=1, label="GPVI in the paper, at its end")
         ax.set(title=title, xlabel="epoch" if epoch else "step", xlim=(0, None))

@@ -127,6 +127,9 @@ for _method in tuple(METHOD_LABELS):
     METHOD_LABELS[f"{_method}_best"] = f"{METHOD_LABELS[_method]} (best setting)"
     METHOD_COLOURS[f"{_method}_best"] = METHOD_COLOURS[_method]
 
+METHOD_LABELS["gpvi_best_softplus"] = "GPVI (best setting, softplus units)"
+METHOD_COLOURS["gpvi_best_softplus"] = METHOD_COLOURS["gpvi"]
+
 DATA_HASH_KEY = "GPVI-Data-SHA256"
 DOTS_PER_INCH = 150
 MAX_PIXELS = 64 * 64

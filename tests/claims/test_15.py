@@ -471,33 +471,69 @@ def hundred(method, key):
     return np.stack([arrays[f"history_{key}"] for arrays in every.arrays[method]]).astype(float)
 
 
-def test_gpvi_is_calibrated_up_to_epoch_60_and_ends_with_nothing():
-    right, area, ece = (hundred("gpvi_best", key)[0] for key in ("accuracy_percent", "auroc", "ece"))
-    assert set(np.round(ece[1:7], 3)) == {0.001, 0.002} and right[1:7].min() > 99.6
-    text = f"its AUROC moves between {area[1:7].min():.3f} and {area[1:7].max():.3f}, below SVGD's at every look"
+def test_gpvi_with_relu_units_is_calibrated_up_to_epoch_60_and_loses_the_digits():
+    right, area, ece = (hundred("gpvi_best", key) for key in ("accuracy_percent", "auroc", "ece"))
+    assert len(right) == 2 and right[:, 1:7].min() > 99.5
+    assert f"its ECE is {ece[:, 1:7].min():.3f} to {ece[:, 1:7].max():.3f}, where the paper has 0.001 ± 0.0005" in PROSE
+    early = area[:, 1:7]
+    text = f"its AUROC moves between {early.min():.3f} and {early.max():.3f}, below SVGD's at our setting at every look"
     assert text in PROSE
-    assert (area[1:] < hundred("svgd_best", "auroc")[:, 1:].min(0)).all()
-    assert f"At epoch 70 the AUROC is {area[7]:.2f}, at the end the accuracy is {right[-1]:.0f} %." in PROSE
-    end = Runs("open-category-mnist-published").record("gpvi_best").metrics
+    assert (area[:, 1:] < hundred("svgd_best", "auroc")[:, 1:].min(0)).all()
+    text = "At epoch 70 the AUROC is {:.2f} and {:.2f}, at the end the accuracy is {:.0f} and {:.0f} %."
+    assert text.format(*area[:, 7], *right[:, -1]) in PROSE
+    record = Runs("open-category-mnist-published").record
+    first, second = (record("gpvi_best", seed).metrics for seed in (0, 1))
     twelve = Runs("open-category-mnist-longer").record("gpvi_best").metrics
     entropy = float(np.mean(runs("open-category-mnist-published").arrays["gpvi_best"][0]["unknown_entropy"]))
-    text = (
-        f"their entropy is {entropy:.2f} of at most {np.log(6):.2f}, their variance {end['spread']:.4f}, where a run of"
+    assert (
+        f"seed 0's have an entropy of {entropy:.2f} of at most {np.log(6):.2f}, and a variance of {first['spread']:.4f}"
+        f" (seed 1: {second['spread']:.3f}), where a run of twelve epochs has {twelve['spread']:.3f}" in PROSE
     )
-    assert f"{text} twelve epochs has {twelve['spread']:.3f}" in PROSE
-    assert f"from 0.3 to {end['noise_scale_over_fan_in_scale']:.2f} of" in PROSE
+    scales = [end["noise_scale_over_fan_in_scale"] for end in (first, second)]
+    assert "from 0.3 to {:.2f} and {:.2f} of".format(*scales) in PROSE
     rivals = [m for m in runs("open-category-mnist-published").methods if m != "gpvi_best"]
     accuracies = np.concatenate([hundred(m, "accuracy_percent")[:, -1] for m in rivals])
-    assert len(accuracies) == 9 and accuracies.min() > 99.5 and "no rival has done it in nine runs" in PROSE
+    assert len(accuracies) == 15 and accuracies.min() > 99.5 and "No rival has done it in fifteen runs" in PROSE
 
 
-def test_svgd_and_the_ensemble_end_where_the_paper_has_them():
+def test_softplus_units_keep_mnist_over_all_hundred_epochs():
+    (found,) = runs("digits-long-mnist").arrays["gpvi_best_softplus"]
+    right, area, ece, folds = (found[f"history_{key}"][1:] for key in ("accuracy_percent", "auroc", "ece", "folds"))
+    assert right.min() >= 99.4 and folds.max() == 0 and "Of 200 determinants none is negative at any look." in PROSE
+    assert f"at the end {right[-1]:.1f} %, an AUROC of {area[-1]:.3f} and an ECE of {ece[-1]:.4f}." in PROSE
+    printed = runs("open-category-mnist-published").values("svgd", "auroc")
+    assert printed.min() < area[-1] < printed.max()  # "level with it"
+    assert f"with softplus at {right[-1]:.1f} % and an AUROC of {area[-1]:.3f}." in PROSE
+    assert f"appendix F), after a hundred {area[-1]:.3f}, when ReLU has lost the digits." in PROSE
+    long, table = (Runs(name) for name in ("digits-long-mnist", "open-category-mnist-published"))
+    soft, relu = long.record("gpvi_best_softplus").config, table.record("gpvi_best").config
+    assert soft["sampler"] == relu["sampler"] | {"activation": "softplus"}
+    assert all(soft[key] == relu[key] for key in ("steps", "lr", "batch_size", "prior_scale", "objective"))
+
+
+def test_svgd_and_gfsf_as_printed_end_where_the_ensemble_does():
     every = runs("open-category-mnist-published")
-    for method, name in (("svgd_best", "SVGD"), ("deep_ensemble", "the ensemble")):
-        found, printed = every.values(method, "auroc"), every.published(method.removesuffix("_best"), "auroc")
-        assert f"{name} {found.mean():.3f} ± {found.std(ddof=1):.3f} (" in PROSE
-        assert f"{printed.mean:.3f} ± {printed.sd:.3f})" in PROSE
-        assert abs(found.mean() - printed.mean) < 0.007  # "near"
+    ends = {m: every.values(m, "auroc") for m in ("svgd", "gfsf", "deep_ensemble")}
+    told_of = {m: f"{found.mean():.3f} ± {found.std(ddof=1):.3f}" for m, found in ends.items()}
+    printed = {m: every.published(m, "auroc") for m in ends}
+    assert (
+        f"at {told_of['svgd']} and {told_of['gfsf']} (printed {printed['svgd'].mean:.3f} and"
+        f" {printed['gfsf'].mean:.3f}), the ensemble at {told_of['deep_ensemble']}"
+        f" ({printed['deep_ensemble'].mean:.3f} ± {printed['deep_ensemble'].sd:.3f})." in PROSE
+    )
+    for method in ("svgd", "gfsf"):
+        _, low, high = report.auroc_difference(every, method, "deep_ensemble")
+        assert low < 0 < high and (ends[method].mean() - printed[method].mean) < -0.01
+        config = every.experiment.config(method, "paper")
+        assert config["lr"] == 1e-5 and config["prior_scale"] == 1
+        ratio = every.values(method, "ece").mean() / every.values("deep_ensemble", "ece").mean()
+        assert 1.7 < ratio < 2.2  # "about twice"
+
+
+def test_svgd_at_our_setting_is_ahead_and_mean_field_behind():
+    every = runs("open-category-mnist-published")
+    found = every.values("svgd_best", "auroc")
+    assert f"SVGD at our setting has {found.mean():.3f} ± {found.std(ddof=1):.3f}, ahead of the ensemble" in PROSE
     gain, low, high = report.auroc_difference(every, "svgd_best", "deep_ensemble")
     assert f"by {gain:.3f} [{low:.3f}, {high:.3f}] in AUROC" in PROSE and low > 0
     gap = every.values("deep_ensemble", "ece") - every.values("svgd_best", "ece")
@@ -511,7 +547,8 @@ def test_svgd_and_the_ensemble_end_where_the_paper_has_them():
     level = stats.ttest_1samp(every.values("mf_vi", "ece") - every.values("deep_ensemble", "ece"), 0)
     assert level.pvalue > 0.05  # "by ECE the two are level"
     rates = {m: every.experiment.config(m, "paper")["lr"] for m in every.methods}
-    assert rates == {"svgd_best": 1e-3, "gpvi_best": 1e-4, "deep_ensemble": 1e-5, "mf_vi": 1e-5}
+    slow = dict.fromkeys(("svgd", "gfsf", "deep_ensemble", "mf_vi"), 1e-5)
+    assert rates == slow | {"svgd_best": 1e-3, "gpvi_best": 1e-4}
     twelve = [curves("auroc")[m][-1] for m in ("svgd_best", "deep_ensemble")]
     assert "they have {:.3f} and {:.3f} after twelve epochs (1 seed)".format(*twelve) in PROSE
     recorded = Runs("open-category-mnist-published")
@@ -524,8 +561,8 @@ def test_a_hundred_times_the_rate_has_more_after_twelve_epochs_than_the_printed_
     found += [hundred(m, "auroc")[:, -1].mean() for m in ("deep_ensemble", "mf_vi")]
     assert "{:.3f} and {:.3f} against {:.3f} and {:.3f}.".format(*found) in PROSE
     recorded = Runs("open-category-mnist-published")
-    for method in ("deep_ensemble", "mf_vi", "gpvi_best"):  # 5 to 10 minutes
-        assert all(280 < recorded.record(method, seed).seconds < 600 for seed in recorded.recorded(method))
+    for method in ("svgd", "gfsf", "deep_ensemble", "mf_vi", "gpvi_best"):  # 5 to 13 minutes
+        assert all(280 < recorded.record(method, seed).seconds < 780 for seed in recorded.recorded(method))
 
 
 def test_what_a_step_took_on_a_gpu_and_on_a_cpu():
