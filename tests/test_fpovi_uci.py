@@ -97,6 +97,28 @@ def test_a_small_run_of_two_layers(shape):
     assert math.isfinite(experiment.run(config, "f_svgd", context()).metrics["nll"])
 
 
+def test_without_its_prior_svgd_follows_the_likelihood_alone():
+    flat, own = (problem(method).posterior.prior for method in ("svgd_without_prior", "svgd"))
+    assert_close(flat.scale, uci.FLAT * own.scale)
+    w = own.scale.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(flat.log_prob(w[None]).sum(), w)
+    assert float((slope * own.scale).abs().max()) < 1e-10  # where the prior's own is 1
+
+
+def test_svgd_and_f_svgd_are_taken_apart_into_repulsion_and_prior():
+    weights, functions = (BOSTON.config(method, "paper") for method in ("svgd", "f_svgd"))
+    prior, f_prior = (BOSTON.config(method, "paper") for method in ("map_ensemble", "f_map_ensemble"))
+    pushed, f_pushed = (BOSTON.config(f"{method}_without_prior", "paper") for method in ("svgd", "f_svgd"))
+    assert pushed == weights | {"prior_factor": uci.FLAT}
+    assert prior == weights | {"objective": weights["objective"] | {"direction": uci.REPULSION_OFF}}
+    assert f_prior == functions | {"objective": functions["objective"] | {"direction": uci.REPULSION_OFF}}
+    assert f_pushed == functions | {"objective": functions["objective"] | {"prior": None, "prior_points": None}}
+    for name in uci.ROWS:
+        experiment = EXPERIMENTS[f"fpovi-uci-{name}"]
+        assert set(uci.TAKEN_APART) <= set(experiment.methods) or name not in uci.TAKEN_APART_ON
+        assert not any(set(experiment.methods_of(score)) & set(uci.TAKEN_APART) for score in experiment.scores)
+
+
 def test_training_beats_the_mean_of_the_targets():
     config = BOSTON.config("f_svgd", "quick") | {"steps": 300, "history_every": 300}
     found = uci.run(config, "f_svgd", context()).metrics

@@ -11,7 +11,8 @@ a Gaussian process with the network's covariance, which predicts worse than the 
 ``_20`` have so many points of the prior, and ``gp`` is that process itself.
 
 ``deep_ensemble`` is the printed rows' 20 networks, start, steps and rate without repulsion and without prior: each by
-maximum likelihood of its weights and its σ.
+maximum likelihood of its weights and its σ. Between it and ``svgd`` are ``map_ensemble``, with the prior alone, and
+``svgd_without_prior``; between it and ``f_svgd`` likewise ``f_map_ensemble`` and ``f_svgd_without_prior``.
 
 The seed is the split. ``-50-50`` and ``-10-10`` are the two-layer networks of Table 6 and of Tables 7 and 8; where the
 paper chooses the epoch by validation, ours is the last. ``smoke`` and ``quick`` take the embedded diabetes set.
@@ -28,7 +29,7 @@ import torch
 from gpvi_lib.data import FEWER_SPLITS, UCI_SPLITS, RegressionData, regression
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.evaluation import history
-from gpvi_lib.experiments.function_models import conditioned, layer_scales
+from gpvi_lib.experiments.function_models import REPULSION_OFF, conditioned, layer_scales
 from gpvi_lib.experiments.uci_problem import Split, prediction_scores
 from gpvi_lib.function_priors import ArcCosine
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
@@ -73,7 +74,18 @@ CONTROLS = {
 } | {"gp": OURS | {"noises": [round(0.01 * 1.25**i, 4) for i in range(20)]}}
 """The same with the prior at fewer points, and the exact process that all points together prescribe."""
 CONTROLLED = ("boston", "yacht")
-SPECS |= CONTROLS
+FLAT = 1e6
+"""Times the prior's scale: a prior without a slope wherever training goes."""
+TAKEN_APART: dict[str, dict] = {
+    "map_ensemble": RELEASED | {"objective": {"kind": "parvi", "direction": REPULSION_OFF}},
+    "svgd_without_prior": SPECS["svgd"] | {"prior_factor": FLAT},
+    "f_map_ensemble": RELEASED | {"objective": PRINTED | {"direction": REPULSION_OFF}},
+    "f_svgd_without_prior": RELEASED
+    | {"objective": PRINTED | {"direction": DIRECTIONS["svgd"], "prior": None, "prior_points": None}},
+}
+"""SVGD and f-SVGD with only one of their two parts: the prior without repulsion, repulsion without the prior."""
+TAKEN_APART_ON = ("boston", "concrete", "energy", "winered", "yacht")
+SPECS |= CONTROLS | TAKEN_APART
 SHAPED = ("svgd", "f_svgd")
 """Methods of the two-layer networks."""
 SIZES: dict[str, dict] = {
@@ -134,7 +146,8 @@ class Problem(Split):
             for part in (scaled.inputs / divisor, scaled.targets, scaled.test_inputs / divisor)
         )
         network = FlatModule(LearnedNoise(mlp([columns, *config["hidden"], 1]), config["noise_median"]))
-        prior = NormalPrior(layer_scales(network, config["scale"], torch.float32).to(device))
+        scale = config.get("prior_factor", 1.0) * layer_scales(network, config["scale"], torch.float32)
+        prior = NormalPrior(scale.to(device))
         super().__init__(Posterior(network, NormalLikelihood(), inputs, targets, prior), test_inputs, data)
 
 
@@ -172,6 +185,15 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     return Outcome(metrics, history(result.history) | {"pit": predictive.cdf(problem.targets).float()}, result.seconds)
 
 
+WITHOUT = {
+    "deep_ensemble": "neither repulsion nor prior",
+    "map_ensemble": "no repulsion",
+    "f_map_ensemble": "no repulsion",
+    "svgd_without_prior": "no prior",
+    "f_svgd_without_prior": "no prior of functions",
+}
+
+
 def deviations(name: str, shape: str, method: str, profile: str) -> str:
     """What differs from the paper."""
     if profile != "paper":
@@ -182,8 +204,8 @@ def deviations(name: str, shape: str, method: str, profile: str) -> str:
         parts.append("last epoch")
     if method == "gp":
         parts.append("exact posterior of the closed-form prior, σ by evidence")
-    if method == "deep_ensemble":
-        parts.append("neither repulsion nor prior")
+    if method in WITHOUT:
+        parts.append(WITHOUT[method])
     if method.startswith("f_svgd_closed_form"):
         points = SPECS[method]["objective"]["prior_points"]
         parts.append(f"closed-form prior at up to {points} points, σ inferred, prior N(0, 1/fan-in)")
@@ -202,6 +224,13 @@ NOT_IN = {
 }  # fmt: skip
 
 
+def _methods(name: str, shape: str) -> tuple[str, ...]:
+    """Those of a set's experiment."""
+    extra = {method for method in CONTROLS if name in CONTROLLED} | {m for m in TAKEN_APART if name in TAKEN_APART_ON}
+    rest = CONTROLS.keys() | TAKEN_APART.keys()
+    return SHAPED if shape else tuple(method for method in SPECS if method not in rest or method in extra)
+
+
 def _scores(name: str, shape: str) -> tuple[Score, ...]:
     return tuple(
         Score(
@@ -209,7 +238,7 @@ def _scores(name: str, shape: str) -> tuple[Score, ...]:
             f"test_{metric}",
             "lower",
             metric,
-            methods=None if whose == "all" else (whose,),
+            methods=tuple(m for m in _methods(name, shape) if m not in TAKEN_APART) if whose == "all" else (whose,),
             profiles=("paper",),
             epoch=steps_in_an_epoch(name),
         )
@@ -225,7 +254,7 @@ def _of(name: str, shape: str) -> Experiment:
     return Experiment(
         name=f"fpovi-uci-{name}{shape}",
         title=f"Tables 4 to 8 of function-space POVI: {name}, {units} hidden units",
-        methods=SHAPED if shape else tuple(m for m in SPECS if m not in CONTROLS or name in CONTROLLED),
+        methods=_methods(name, shape),
         config=partial(config, name, hidden),
         seeds=partial(seeds, name),
         run=run,
