@@ -257,7 +257,7 @@ def free_colours(taken, number=5):
 
 
 ENDINGS = ("_best", *(f"_{end}" for end in plotting.VARIANTS))
-METHODS = [method for method in METHOD_COLOURS if not method.endswith(ENDINGS)]
+METHODS = [m for m in METHOD_COLOURS if not m.endswith(ENDINGS) and m not in plotting.COLOURED_AS]
 RGB = np.array([matplotlib.colors.to_rgb(METHOD_COLOURS[method]) for method in METHODS])
 PAPERS = ("fpovi", "livi", "wild")
 

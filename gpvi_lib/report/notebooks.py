@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,9 @@ from gpvi_lib.lab.profiles import get_profile
 from gpvi_lib.lab.provenance import cores
 from gpvi_lib.lab.runner import process_pool
 from gpvi_lib.paths import build_root, notebooks_root, shown, write_atomically
+from gpvi_lib.report.pictures import compact
 
+PNG = "image/png"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -173,7 +176,8 @@ def execute(
 def normalised(notebook: NotebookNode) -> NotebookNode:
     """A copy without what changes from run to run: timings, widget states, metadata of tools and versions.
 
-    Sources and outputs stay; pieces of one stream, which arrive cut at random places, are joined.
+    Sources and outputs stay; pieces of one stream, which arrive cut at random places, are joined, and pictures have a
+    palette.
     """
     notebook = nbformat.from_dict(notebook)
     kept = {key: notebook.metadata[key] for key in ("kernelspec", "language_info") if key in notebook.metadata}
@@ -186,7 +190,17 @@ def normalised(notebook: NotebookNode) -> NotebookNode:
             del cell.metadata["tags"]
         if cell.cell_type == "code":
             cell.outputs = _joined(output for output in cell.outputs if WIDGET_VIEW not in output.get("data", {}))
+            for output in cell.outputs:
+                if picture := output.get("data", {}).get(PNG):
+                    output["data"][PNG] = _compacted(picture)
     return notebook
+
+
+def _compacted(picture: str) -> str:
+    """A picture in base64, as notebooks have it; unchanged if it has a palette already."""
+    png = base64.b64decode(picture)
+    small = compact(png)
+    return picture if small == png else base64.b64encode(small).decode()
 
 
 def _joined(outputs: Iterable[NotebookNode]) -> list[NotebookNode]:

@@ -28,6 +28,7 @@ from matplotlib.transforms import Bbox
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.lab.profiles import get_profile
 from gpvi_lib.paths import figures_root, write_atomically
+from gpvi_lib.report.pictures import compact
 
 METHOD_LABELS: dict[str, str] = {
     "svgd": "SVGD",
@@ -115,6 +116,7 @@ VARIANTS = {
     "closed_form_20": "closed-form prior at 20 points",
     "wide_start": "start √10 wider",
     "as_networks": "the networks' prior variance",
+    "without_prior": "without its prior",
 }
 """Endings of rows that are another setting of a method, and have its colour."""
 
@@ -127,8 +129,15 @@ for _method in tuple(METHOD_LABELS):
     METHOD_LABELS[f"{_method}_best"] = f"{METHOD_LABELS[_method]} (best setting)"
     METHOD_COLOURS[f"{_method}_best"] = METHOD_COLOURS[_method]
 
-METHOD_LABELS["gpvi_best_softplus"] = "GPVI (best setting, softplus units)"
-METHOD_COLOURS["gpvi_best_softplus"] = METHOD_COLOURS["gpvi"]
+COLOURED_AS = {
+    "gpvi_best_softplus": ("gpvi", "GPVI (best setting, softplus units)"),
+    "map_ensemble": ("svgd", "MAP ensemble (SVGD without repulsion)"),
+    "f_map_ensemble": ("f_svgd", "f-SVGD without repulsion"),
+}
+"""Rows with another method's colour: that method, their name."""
+for _method, (_other, _said) in COLOURED_AS.items():
+    METHOD_LABELS[_method] = _said
+    METHOD_COLOURS[_method] = METHOD_COLOURS[_other]
 
 DATA_HASH_KEY = "GPVI-Data-SHA256"
 DOTS_PER_INCH = 150
@@ -194,7 +203,7 @@ def save_figure(fig: Figure, name: str, profile: str) -> str:
         fig.set_layout_engine(layout)
     path = figures_root() / profile / f"{name}.png"
     write_atomically(path.with_suffix(".json"), text.encode())
-    write_atomically(path, content.getvalue())
+    write_atomically(path, compact(content.getvalue()))
     return f"figures/{profile}/{name}.png"
 
 
