@@ -99,14 +99,17 @@ def refuse_another_run(path: Path, own: dict, saved: dict) -> None:
     """
     differs = [name for name, value in own.items() if not _same(value, saved.get(name))]
     if differs:
+        start = "make the sampler anew from its seed, " if differs == ["first parameters"] else ""
         raise GPVIError(
             f"{path} is the checkpoint of another run (what differs: {', '.join(differs)}): "
-            "delete it, or give another path"
+            f"{start}delete it, or give another path"
         )
 
 
 def _same(own: object, other: object) -> bool:
-    """Equal; numbers up to what another device may round differently in a sum over data."""
+    """Equal; numbers, also in lists, up to what another device may round differently in a sum over data."""
+    if isinstance(own, list) and isinstance(other, list):
+        return len(own) == len(other) and all(_same(*pair) for pair in zip(own, other, strict=True))
     if isinstance(own, float) and isinstance(other, float):
         return math.isclose(own, other, rel_tol=1e-5) or (math.isnan(own) and math.isnan(other))
     return own == other

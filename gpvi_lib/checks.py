@@ -58,6 +58,8 @@ def check_not_negative(name: str, value: object) -> None:
 
 def _number(value: object) -> float:
     """The value as a float; NaN, which no comparison accepts, if it is none."""
+    if isinstance(value, str):  # "1e-3" is one to float, and to nothing else
+        return math.nan
     try:
         return float(value)  # type: ignore[arg-type]  # tried, not known
     except (TypeError, ValueError):

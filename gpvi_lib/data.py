@@ -15,6 +15,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from gpvi_lib.errors import DataMissing, UnknownName
+from gpvi_lib.extras import optional
 from gpvi_lib.paths import data_root
 
 KNOWN_CLASSES = range(6)
@@ -153,7 +154,7 @@ def digits() -> ImageData:
         >>> digits().train.shape
         torch.Size([1257, 8, 8])
     """
-    from sklearn.datasets import load_digits
+    load_digits = optional("sklearn.datasets").load_digits
 
     bunch = load_digits()
     pixels = torch.as_tensor(bunch.images * (255 / 16)).to(torch.uint8)
@@ -172,7 +173,7 @@ def digits_validation() -> ImageData:
 
 
 def _split(images: Tensor, labels: Tensor) -> ImageData:
-    from sklearn.model_selection import train_test_split
+    train_test_split = optional("sklearn.model_selection").train_test_split
 
     rows = range(len(labels))
     parts = train_test_split(
@@ -606,7 +607,7 @@ def _column(values, place: int) -> str:
 
 
 def _random_split(inputs: Tensor, targets: Tensor, test_fraction: float, seed: int) -> RegressionData:
-    from sklearn.model_selection import train_test_split
+    train_test_split = optional("sklearn.model_selection").train_test_split
 
     parts = train_test_split(range(len(targets)), test_size=test_fraction, random_state=seed)
     train, test = (torch.as_tensor(part) for part in parts)
@@ -620,7 +621,7 @@ def diabetes(split: int = 0) -> RegressionData:
         >>> diabetes(split=1).targets.shape
         torch.Size([397])
     """
-    from sklearn.datasets import load_diabetes
+    load_diabetes = optional("sklearn.datasets").load_diabetes
 
     bunch = load_diabetes(scaled=False)
     inputs, targets = (torch.as_tensor(part, dtype=torch.float64) for part in (bunch.data, bunch.target))
@@ -788,7 +789,7 @@ def digits_parity() -> BinaryData:
         >>> digits_parity().inputs.shape
         torch.Size([1797, 64])
     """
-    from sklearn.datasets import load_digits
+    load_digits = optional("sklearn.datasets").load_digits
 
     bunch = load_digits()
     inputs = torch.as_tensor(bunch.data / 16, dtype=torch.float32)

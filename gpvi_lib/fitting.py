@@ -3,7 +3,7 @@
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -174,22 +174,13 @@ class Training:
     def identify(self) -> None:
         """Note what tells this run from others, before training changes any of it.
 
-        That is settings, seed, kind of device, objective, data, the target at a fixed point, and of the sampler its
-        class, its plain attributes, shapes, type and first values of its parameters, and its buffers (such as a fixed
-        λ).
+        That is settings, seed, kind of device, objective, data, the target at fixed points and on a few data, and of
+        the sampler its class, its plain attributes, shapes, type and first values of its parameters, and its buffers
+        (such as a fixed λ).
         """
         parameters = list(self.sampler.parameters())
-        point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))
-        batch = None if self.batches is None else torch.arange(self.batches.batch_size, device=parameters[0].device)
-        try:
-            with torch.no_grad():
-                value = float(log_prob(self.target, point.to(parameters[0]), batch))
-        except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
-            value = math.nan
         plain = {name: value for name, value in vars(self.sampler).items() if isinstance(value, int | float | str)}
-        data = {name: value for name, value in vars(self.target).items() if isinstance(value, Tensor)}
-        several = {name: value for name, value in vars(self.target).items() if isinstance(value, Several)}
-        data |= {f"{name}[{key!r}]": part for name, parts in several.items() for key, part in parts.items()}
+        data = dict(_tensors(vars(self.target)))
         self.identity = (
             self.settings
             | {
@@ -197,13 +188,32 @@ class Training:
                 "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
                 "sampler": [type(self.sampler).__name__, *([*p.shape, str(p.dtype)] for p in parameters)],
                 "objective": re.sub(r" at 0x[0-9a-f]+", "", repr(self.objective)),
-                "target": value,
             }
+            | {"target": self._probed(parameters[0])}
             | {f"sampler.{name}": value for name, value in plain.items() if name != "training"}
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
             | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
             | checkpoints.digest({f"target.{name}": tensor for name, tensor in data.items()})
         )
+
+    def _probed(self, like: Tensor) -> list[float]:
+        """The target at two fixed points, one with positive coordinates, on the first data and on some of all."""
+        point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))
+        batches: list[Tensor | None] = [None]
+        if self.batches is not None:
+            size, last = self.batches.batch_size, self.batches.num_data - 1
+            batches = [torch.arange(size), torch.linspace(0, last, size).long()]
+        found = []
+        for x in (point, 1 + point.abs()):
+            for batch in batches:
+                rows = None if batch is None else batch.to(like.device)
+                try:
+                    with torch.no_grad():
+                        value = float(log_prob(self.target, x.to(like), rows))
+                except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
+                    value = math.nan
+                found.append(value)
+        return found
 
     def save(self, path: Path) -> None:
         """Write a checkpoint atomically."""
@@ -228,7 +238,12 @@ class Training:
             GPVIError: if it is another run's, naming what differs.
         """
         state = checkpoints.load(path, self.rng.device)
-        checkpoints.refuse_another_run(path, self.identity, state.get("run", {}))
+        saved = state.get("run", {})
+        if checkpoints.checksum(dict(self.sampler.named_parameters())) == checkpoints.checksum(
+            {name: state["sampler"][name] for name, _ in self.sampler.named_parameters() if name in state["sampler"]}
+        ):  # the sampler that this run has trained so far, not the one that it began with
+            self.identity["first parameters"] = saved.get("first parameters")
+        checkpoints.refuse_another_run(path, self.identity, saved)
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -303,7 +318,7 @@ def fit(
     rng = chosen_rng(rng, seed, _device(sampler))
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
-        state.settings["final_lr"] = [state.rates.final_lr, steps]
+        state.settings["steps, over which the rate decays"] = steps
     if callback is not None:
         state.settings["callback_every"] = callback_every
     if checkpoint is not None:
@@ -347,6 +362,17 @@ def fit(
     if checkpoint is not None:
         state.save(checkpoint)
     return state.result
+
+
+def _tensors(named: Mapping[str, object]) -> Iterator[tuple[str, Tensor]]:
+    """All tensors among values, in tuples and in several inputs too, by name."""
+    for name, value in named.items():
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, tuple):
+            yield from _tensors({f"{name}[{i}]": part for i, part in enumerate(value)})
+        elif isinstance(value, Several):
+            yield from _tensors({f"{name}[{key!r}]": part for key, part in value.items()})
 
 
 def _device(sampler: Sampler) -> torch.device | str:

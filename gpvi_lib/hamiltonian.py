@@ -3,13 +3,15 @@
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.distributions import Distribution
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
@@ -160,6 +162,11 @@ class _Chains:
         if not callable(log_prob):
             kind = type(log_prob).__name__
             raise ValueError(f"log_prob must be a function of points (c, d), got {kind}: pass its method .log_prob")
+        if initial.ndim != 2 or not initial.is_floating_point():
+            raise ValueError(
+                f"initial must be a floating point tensor (c, d), one row a chain, got {initial.dtype} of shape "
+                f"{tuple(initial.shape)}"
+            )
         self.log_prob, self.rng = log_prob, rng
         self.x = initial.detach().clone()
         self.value, self.gradient = value_and_score(log_prob, self.x)
@@ -167,8 +174,16 @@ class _Chains:
             raise ValueError(
                 f"log_prob must return one number per chain, {tuple(self.x.shape[:1])}, got {tuple(self.value.shape)}"
             )
-        if not bool(torch.isfinite(self.value).all()):
-            raise ValueError("log_prob is not finite at some chain's starting point; start elsewhere")
+        lost = ~torch.isfinite(self.value)
+        if bool(lost.all()):
+            raise ValueError(
+                "log_prob is not finite at any chain's starting point: look for NaN in the data, or start elsewhere"
+            )
+        if bool(lost.any()):
+            raise ValueError(
+                f"log_prob is not finite at the starting points of chains {lost.nonzero().flatten().tolist()}; "
+                "start them elsewhere"
+            )
         self.step = 0
         self.kept: list[Tensor] = []
         self.acceptance = torch.zeros_like(self.value)
@@ -179,9 +194,10 @@ class _Chains:
     def propose(self, step_size: float, num_leapfrog: int) -> tuple[Bool[Tensor, " c"], Float[Tensor, " c"]]:
         """One proposal for every chain; which were accepted, and the energy errors."""
         start = torch.randn(self.x.shape, generator=self.rng, dtype=self.x.dtype, device=self.x.device)
-        proposal, end, value, gradient = leapfrog(
-            self.log_prob, self.x, start, self.gradient, step_size=step_size, num_steps=num_leapfrog
-        )
+        with _without_argument_checks():
+            proposal, end, value, gradient = leapfrog(
+                self.log_prob, self.x, start, self.gradient, step_size=step_size, num_steps=num_leapfrog
+            )
         error = _energy(value, end) - _energy(self.value, start)
         accept = _metropolis(error, self.rng)
         self.x = torch.where(accept[:, None], proposal, self.x)
@@ -191,10 +207,21 @@ class _Chains:
         return accept, error
 
     def identify(self, settings: dict) -> None:
-        """Note what tells this run from others: settings, seed, kind of device, starts, density and score there."""
-        target = {"log_prob": float(self.value.sum()), "score": float(self.gradient.abs().sum())}
+        """Note what tells this run from others: settings, seed, kind of device, starts, density and score there.
+
+        And density and score beside the starts, since at a mode all densities are flat.
+        """
+        away = torch.randn(self.x.shape, generator=torch.Generator().manual_seed(0), dtype=self.x.dtype)
+        with _without_argument_checks():
+            value, gradient = value_and_score(self.log_prob, self.x + 0.1 * away.to(self.x.device))
+        values, scores = (self.value, value), (self.gradient, gradient)
+        target = {
+            "log_prob": [float(part.sum()) for part in values],
+            "score": [float(part.abs().sum()) for part in scores],
+        }
         where = {"seed": self.rng.initial_seed(), "device": self.rng.device.type}
         self.identity = settings | where | checkpoints.digest({"initial": self.x}) | target
+        self.resumed = time.perf_counter()  # this was no proposal
 
     def clock(self) -> float:
         """Seconds of all proposals so far, over interruptions."""
@@ -335,6 +362,8 @@ def hmc(
 
 def _check(step_size: float, num_leapfrog: int | tuple[int, int], num_steps: int, burn_in: int, thin: int) -> None:
     """Refuse settings that cannot work."""
+    if isinstance(num_leapfrog, list):
+        raise ValueError(f"num_leapfrog is a number or a tuple (least, most), got the list {num_leapfrog}")
     least, most = num_leapfrog if isinstance(num_leapfrog, tuple) else (num_leapfrog, num_leapfrog)
     for name, value in (("thin", thin), ("num_leapfrog", least), ("num_leapfrog", most), ("num_steps", num_steps)):
         check_count(name, value)
@@ -372,6 +401,20 @@ def _judge(result: HMCResult, label: str, adapt: bool) -> None:
         AcceptanceWarning,
         stacklevel=3,
     )
+
+
+@contextmanager
+def _without_argument_checks() -> Iterator[None]:
+    """Inside, ``torch.distributions`` take any number and answer with NaN, as a step that is too long needs.
+
+    Its trajectory leaves the support, or all numbers; an energy that is not finite is rejected.
+    """
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
 
 
 def _number(num_leapfrog: int | tuple[int, int], rng: torch.Generator) -> int:

@@ -13,6 +13,7 @@ from gpvi_lib.errors import GPVIError
 from gpvi_lib.hamiltonian import HMCResult
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.targets.base import Target
+from gpvi_lib.targets.constrained import Constrained
 from gpvi_lib.trust_findings import import_arviz
 
 Draws = Tensor | Sequence[Tensor]
@@ -36,8 +37,9 @@ def to_inference_data(
 
     Args:
         samples: draws ``(n, d)``, chains of them, the result of :func:`hmc`, or draws by name, ``{"w": (n, ...)}``.
-        target: where the names of the parameters come from: a target with a ``network``, such as :class:`Posterior`, or
-            a module. Each parameter then is a variable of its own shape, called as in ``module.named_parameters()``.
+        target: where the names of the parameters come from. A target with a ``network``, such as :class:`Posterior`, or
+            a module: each parameter is a variable of its own shape, called as in ``module.named_parameters()``. A
+            :class:`Constrained`: each of its parameters, as ``target.constrain`` gives it.
         names: of the d coordinates, each a variable; without them and a network there is one variable ``x``, ``(d,)``.
         predictions: ``(n, ...)`` of new data, by name or as ``y``; group ``predictions``.
         log_likelihood: ``(n, N)``, of each datum, likewise; group ``log_likelihood``, what ``arviz.loo`` needs.
@@ -56,6 +58,12 @@ def to_inference_data(
         (['posterior', 'predictions', 'observed_data'], ['1.weight', '1.bias', '3.weight', '3.bias'])
         >>> data.posterior["1.weight"].shape, data.predictions["y"].shape
         ((1, 4, 10, 1), (1, 4, 20, 1))
+        >>> target = Constrained(lambda p: -p["rate"], {"rate": torch.distributions.constraints.positive})
+        >>> x = torch.randn(100, 4, 1, generator=rng)  # as HMC draws them: 100 draws of 4 chains, any real number
+        >>> chains = HMCResult(x, torch.ones(4), torch.zeros(4), step_size=0.1, seconds=1.0)
+        >>> rate = to_inference_data(chains, target).posterior["rate"]
+        >>> rate.shape, bool(rate.min() > 0)
+        ((4, 100), True)
     """
     steps_first = isinstance(samples, HMCResult)
     draws = samples.samples if isinstance(samples, HMCResult) else samples
@@ -106,7 +114,7 @@ def _chains(name: str, given: Draws, steps_first: bool) -> Float[Tensor, "c n ..
 def _named(
     x: Float[Tensor, "c n d"], target: Target | nn.Module | FlatModule | None, names: Sequence[str] | None
 ) -> dict[str, Tensor]:
-    """Coordinates as variables: by names, by a network's parameters, or all as ``x``."""
+    """Coordinates as variables: by names, by a network's or a target's parameters, or all as ``x``."""
     if x.ndim != 3:
         raise GPVIError(f"samples must be (n, d), a list of such chains, or named, got {tuple(x.shape[1:])} a chain")
     if names is not None:
@@ -115,6 +123,8 @@ def _named(
         if len(set(names)) != x.shape[-1] or len(names) != x.shape[-1]:
             raise GPVIError(f"{x.shape[-1]} coordinates need as many different names, got {len(names)}: {list(names)}")
         return dict(zip(names, x.unbind(-1), strict=True))
+    if isinstance(target, Constrained):
+        return target.constrain(x)
     network = FlatModule(target) if isinstance(target, nn.Module) else getattr(target, "network", target)
     return network.unflatten(x) if isinstance(network, FlatModule) else {"x": x}
 

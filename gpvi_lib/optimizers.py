@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from gpvi_lib.checks import check_not_negative, check_positive
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.samplers import Sampler
 
 Factory = Callable[[list[dict]], torch.optim.Optimizer]
@@ -31,7 +32,7 @@ class Optimizer:
         weight_decay: multiple of the parameters added to their gradient, at least 0.
 
     Raises:
-        GPVIError: if a rate is negative or no finite number, or lr is 0.
+        GPVIError: if a rate is negative or no finite number, lr is 0, or final_lr is above it.
 
     Example:
         >>> class NAdam(Optimizer):
@@ -48,6 +49,8 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         check_positive("lr", self.lr)
+        if self.final_lr is not None and self.final_lr > self.lr:
+            raise GPVIError(f"final_lr is where the rate falls to, got {self.final_lr:g} above lr = {self.lr:g}")
         for name in ("final_lr", "noise_scale_lr", "weight_decay"):
             if (value := getattr(self, name)) is not None:
                 check_not_negative(name, value)

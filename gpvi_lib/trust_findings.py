@@ -121,7 +121,7 @@ MEANINGS = {
         "regular": "The points are more even than draws: they repel each other, and a test for draws is not for them.",
     },
     "spread": {
-        "trust": "The draws are as wide as the target asks for, on average over its directions.",
+        "trust": "On average the draws are as wide as the slope at them asks for, which does not prove enough width.",
         "look": "The draws are too narrow or too wide somewhere: do not read intervals off them.",
         "don't": "The draws are far too narrow, far too wide or off the target: their uncertainty is not the target's.",
     },
@@ -257,7 +257,8 @@ def ksd_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"], rng: torch.Gen
         f"trust from {SIGNIFICANCE:g} to {TOO_REGULAR:g}; below, don't if the draws are worth fewer than {WORTH:g} "
         "exact ones (ours)"
     )
-    shown = f"{found:.3g}, exact draws {float(null.quantile(0.05)):.3g} to {float(null.quantile(0.95)):.3g}"
+    low, high = (float(null.quantile(1 - p)) for p in (TOO_REGULAR, SIGNIFICANCE))
+    shown = f"{found:.3g}, exact draws {low:.3g} to {high:.3g}"
     shown += f", worth {worth:,.0f} exact ones" if seen else ""
     return _finding("ksd", found, shown, verdict, rule, meaning="regular" if regular else None, null=null.cpu())
 

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch.distributions import constraints
 from torch.testing import assert_close
 from tqdm.auto import tqdm
 
@@ -26,7 +27,15 @@ from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, ParVI
 from gpvi_lib.optimizers import Adam
 from gpvi_lib.paths import repository
 from gpvi_lib.samplers import Generator, MeanField, Particles
-from gpvi_lib.targets import BayesianLinearRegression, ClassificationPosterior, Gaussian
+from gpvi_lib.targets import (
+    BayesianLinearRegression,
+    ClassificationPosterior,
+    Constrained,
+    Gaussian,
+    LearnedNoise,
+    NormalLikelihood,
+    Posterior,
+)
 
 DIM = 3
 
@@ -133,7 +142,7 @@ def test_checkpoints_do_not_change_a_run(tmp_path):
         ({"case": "mean field"}, "sampler, first parameters"),
         ({"batch_size": 10}, "batch_size, target"),
         ({"lr": 0.06, "weight_decay": 0.1}, "lr, weight_decay"),
-        ({"steps": 13}, "final_lr"),
+        ({"steps": 13}, "steps, over which the rate decays"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(changes, differs, tmp_path):
@@ -190,11 +199,12 @@ def test_a_small_change_of_the_data_is_another_run_and_so_is_an_earlier_version(
     checkpoint = tmp_path / "run.pt"
     train("elbo", checkpoint=checkpoint)
     state = checkpoints.load(checkpoint, torch.device("cpu"))
-    state["run"]["target"] *= 1 + 1e-4
+    known = state["run"]["target"]
+    state["run"]["target"] = [value * (1 + 1e-4) for value in known]
     checkpoints.save(checkpoint, state)
     with pytest.raises(GPVIError, match=r"\(what differs: target\)"):
         train("elbo", checkpoint=checkpoint)
-    state["run"] |= {"target": state["run"]["target"] / (1 + 1e-4), "device": "cuda"}
+    state["run"] |= {"target": known, "device": "cuda"}
     checkpoints.save(checkpoint, state)
     with pytest.raises(GPVIError, match=r"\(what differs: device\)"):
         train("elbo", checkpoint=checkpoint)
@@ -350,7 +360,7 @@ def test_other_rows_of_the_same_data_are_another_run(tmp_path):
     rng = torch.Generator().manual_seed(0)
     inputs, labels = torch.randn(9, 2, generator=rng), torch.arange(9) % 2
     rows = torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([0, 1, 2, 6, 7, 8])
-    for row, error in zip(rows, (None, "target.inputs"), strict=True):
+    for row, error in zip(rows, (None, "target, target.inputs"), strict=True):
         posterior = ClassificationPosterior(FlatModule(mlp([2, 2])), inputs[row], labels[row])
         sampler, own = MeanField(torch.zeros(posterior.dim)), torch.Generator().manual_seed(0)
         settings = {"steps": 2, "optimizer": Adam(0.1), "rng": own, "batch_size": 3, "progress": False}
@@ -574,13 +584,19 @@ def test_an_optimizer_of_torch_is_used_as_it_is(make, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "name"),
     [
-        *[({"lr": lr}, "lr") for lr in (0.0, -1.0, math.nan, math.inf)],
+        *[({"lr": lr}, "lr") for lr in (0.0, -1.0, math.nan, math.inf, "1e-3")],
         *[({"lr": 1, name: -1e-3}, name) for name in ("final_lr", "noise_scale_lr", "weight_decay")],
     ],
 )
 def test_a_rate_that_cannot_be_is_refused(wrong, name):
     with pytest.raises(ValueError, match=f"^{name} must"):
         Adam(**wrong)
+
+
+def test_a_rate_falls_and_does_not_rise():
+    with pytest.raises(GPVIError, match=r"final_lr is where the rate falls to, got 1 above lr = 0.001"):
+        Adam(1e-3, final_lr=1.0)
+    assert Adam(1e-3, final_lr=1e-3).lr_at(step=5, steps=10) == pytest.approx(1e-3)
 
 
 def test_learning_rate_follows_half_a_cosine(monkeypatch):
@@ -693,12 +709,12 @@ def test_a_run_that_diverges_says_who_and_when(bad, objective, tmp_path):
 
     def turns_bad(x):
         calls.append(1)
-        return -x.square().sum(-1) * (bad if len(calls) >= 7 else 1.0)
+        return -x.square().sum(-1) * (bad if len(calls) >= 8 else 1.0)
 
     target = Broken(turns_bad)
     target.log_likelihood = target.log_prob
     rng = torch.Generator().manual_seed(0)
-    # Two calls before the first step, one for the first checkpoint, one in each step: the seventh is in step 4.
+    # Two calls before the first step, two for the run's identity, one in each step: the eighth is in step 4.
     with pytest.raises(
         DivergedError, match=r"^toy svgd seed 3: the loss is (nan|-?inf) at step 4; lower the learning rate"
     ):
@@ -908,3 +924,89 @@ def test_an_objective_with_a_function_can_be_resumed_in_another_process(tmp_path
             checkpoint=tmp_path / "r.pt",
         )
     assert torch.load(tmp_path / "r.pt", weights_only=True)["step"] == 4
+
+
+# What tells runs apart where the data are not an attribute, or the density is not defined everywhere
+
+
+def test_other_data_in_a_function_are_another_run(tmp_path):
+    """Beyond the first minibatch, where a look at the first data alone would miss them."""
+
+    def target(y):
+        def log_joint(p, batch=None):
+            rows = y if batch is None else y[batch]
+            return -0.5 * (p["m"][:, None] - rows).square().sum(-1) * (len(y) / len(rows))
+
+        return Constrained(log_joint, {"m": constraints.real}, num_data=len(y))
+
+    def run(y):
+        start = MeanField(torch.zeros(1), 0.1)
+        how = {"steps": 5, "batch_size": 10, "optimizer": Adam(0.1), "seed": 0, "progress": False}
+        return fit(start, target(y), NegativeELBO(8), checkpoint=tmp_path / "m.pt", **how)
+
+    run(torch.zeros(100))
+    other = torch.zeros(100)
+    other[10:] = 50.0
+    with pytest.raises(GPVIError, match=r"what differs: target\)"):
+        run(other)
+    run(torch.zeros(100))
+
+
+def test_a_density_of_positive_numbers_is_another_run_if_it_differs_there(tmp_path):
+    class Gamma:
+        dim = 2
+
+        def __init__(self, shape):
+            self.shape = shape
+
+        def log_prob(self, x):
+            return ((self.shape - 1) * x.log() - x).sum(-1)
+
+    def run(shape):
+        start = MeanField(torch.full((2,), 5.0), 0.1)
+        how = {"steps": 5, "optimizer": Adam(1e-3), "seed": 0, "progress": False}
+        return fit(start, Gamma(shape), NegativeELBO(8), checkpoint=tmp_path / "n.pt", **how)
+
+    run(3.0)
+    with pytest.raises(GPVIError, match=r"what differs: target\)"):
+        run(30.0)
+
+
+def test_other_data_put_aside_are_another_run(tmp_path):
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+
+    def run(aside):
+        network = LearnedNoise(torch.nn.Linear(2, 1))
+        target = Posterior(network, NormalLikelihood(), x, x[:, 0], held_out=(x[:5], aside))
+        start = MeanField(torch.zeros(target.dim), 0.1)
+        how = {"steps": 5, "optimizer": Adam(1e-3), "seed": 0, "progress": False}
+        return fit(start, target, NegativeELBO(4), checkpoint=tmp_path / "h.pt", **how)
+
+    run(x[:5, 0])
+    with pytest.raises(GPVIError, match=r"held_out\[1\]"):
+        run(x[:5, 0] + 100)
+    run(x[:5, 0])
+
+
+def test_the_same_cell_again_trains_no_further_and_changes_nothing(tmp_path):
+    start = MeanField(torch.zeros(2), 0.1)
+    how = {"steps": 5, "optimizer": Adam(1e-2), "seed": 0, "progress": False, "checkpoint": tmp_path / "s.pt"}
+    first = fit(start, Gaussian(torch.zeros(2), torch.eye(2)), NegativeELBO(8), **how)
+    trained = start.mean.detach().clone()
+    again = fit(start, Gaussian(torch.zeros(2), torch.eye(2)), NegativeELBO(8), **how)
+    assert again.diagnostics == first.diagnostics and torch.equal(start.mean, trained)
+    with torch.no_grad():
+        start.mean += 1
+    with pytest.raises(GPVIError, match="first parameters.*make the sampler anew from its seed"):
+        fit(start, Gaussian(torch.zeros(2), torch.eye(2)), NegativeELBO(8), **how)
+
+
+def test_a_decaying_rate_names_the_steps_that_differ(tmp_path):
+    def run(steps):
+        start, target = MeanField(torch.zeros(2), 0.1), Gaussian(torch.zeros(2), torch.eye(2))
+        how = {"optimizer": Adam(1e-2, final_lr=1e-5), "seed": 0, "progress": False}
+        return fit(start, target, NegativeELBO(8), steps=steps, checkpoint=tmp_path / "s.pt", **how)
+
+    run(5)
+    with pytest.raises(GPVIError, match=r"differs: steps, over which the rate decays\)"):
+        run(9)

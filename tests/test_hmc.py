@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributions import Normal
 from torch.testing import assert_close
 
 from gpvi_lib import checkpoints
@@ -193,7 +194,7 @@ def test_impossible_counts_are_refused(arguments):
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf, math.inf])
 def test_a_start_without_density_is_refused(bad):
-    with pytest.raises(ValueError, match="not finite at some chain's starting point"):
+    with pytest.raises(ValueError, match="not finite at"):
         run(lambda x: torch.where(x[:, 0] > 0, x.sum(-1), bad), torch.tensor([[1.0], [-1.0]]))
 
 
@@ -475,3 +476,47 @@ def test_a_target_in_place_of_its_density_names_the_remedy(normal):
         ValueError, match=r"log_prob must be a function of points \(c, d\), got Gaussian: pass its method"
     ):
         run(Gaussian(MEAN, COVARIANCE), normal(3, 2))
+
+
+# Densities that are written with torch.distributions, which refuse numbers outside a support
+
+
+def scale_mixture(x):
+    """A Normal whose scale ``exp(x_1)`` underflows, and overflows, where a step that is too long ends."""
+    return Normal(0.0, 2.0).log_prob(x[:, 1]) + Normal(0.0, x[:, 1].exp()).log_prob(x[:, 0])
+
+
+def test_a_trajectory_that_leaves_the_support_is_rejected_and_the_checks_are_on_again():
+    start = torch.randn(16, 2, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), pytest.raises(ValueError, match="constraint"):
+        scale_mixture(torch.tensor([[0.0, -1e4]]))
+    result = run(scale_mixture, start, step_size=300.0, num_leapfrog=(5, 15), num_steps=120, burn_in=80, adapt=True)
+    assert result.step_size < 3 and bool(torch.isfinite(result.samples).all())
+    with torch.no_grad(), pytest.raises(ValueError, match="constraint"):
+        scale_mixture(torch.tensor([[0.0, -1e4]]))
+
+
+def test_another_density_with_the_same_mode_is_another_run(tmp_path):
+    """Started at the mode of both, where value and score are those of either."""
+
+    def centred(sd):
+        return lambda x: -0.5 * (x / sd).square().sum(-1)
+
+    path = tmp_path / "h.pt"
+    run(centred(1.0), torch.zeros(4, 2), checkpoint=path)
+    with pytest.raises(GPVIError, match="what differs: log_prob, score"):
+        run(centred(100.0), torch.zeros(4, 2), checkpoint=path)
+    run(centred(1.0), torch.zeros(4, 2), checkpoint=path)
+
+
+def test_starts_that_cannot_be_are_named(normal):
+    half = torch.tensor([[0.0], [-1.0], [1.0], [-2.0]])
+    with pytest.raises(ValueError, match=r"starting points of chains \[1, 3\]"):
+        run(lambda x: x[:, 0].sqrt(), half)
+    with pytest.raises(ValueError, match="look for NaN in the data"):
+        run(lambda x: -0.5 * (x - math.nan).square().sum(-1), half)
+    for initial in (torch.zeros(4), torch.zeros(4, 2, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="one row a chain"):
+            run(normal, initial)
+    with pytest.raises(ValueError, match=r"tuple \(least, most\)"):
+        run(normal, torch.zeros(4, 2), num_leapfrog=[3, 5])

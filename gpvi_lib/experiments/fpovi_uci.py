@@ -84,7 +84,7 @@ TAKEN_APART: dict[str, dict] = {
     | {"objective": PRINTED | {"direction": DIRECTIONS["svgd"], "prior": None, "prior_points": None}},
 }
 """SVGD and f-SVGD with only one of their two parts: the prior without repulsion, repulsion without the prior."""
-TAKEN_APART_ON = ("boston", "concrete", "energy", "winered", "yacht")
+TAKEN_APART_ON = ("boston", "concrete", "energy", "yacht")
 SPECS |= CONTROLS | TAKEN_APART
 SHAPED = ("svgd", "f_svgd")
 """Methods of the two-layer networks."""

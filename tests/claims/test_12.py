@@ -93,6 +93,7 @@ def test_the_check_prefers_other_noises_than_the_rows_have():
 
 
 def test_in_a_third_of_the_lines_seeds_differ_as_much_as_noises():
+    assert "In a third of these lines it varies between seeds" in told("12")
     lines = [(name, row) for name in POTENTIALS for row in TRIED]
     assert sum(np.ptp(at_the_rows_noise(*line)) >= np.ptp(distances(*line)) for line in lines) == len(lines) // 3 == 4
 
@@ -114,6 +115,20 @@ def test_our_settings_are_the_best_of_their_candidates_but_for_one_that_is_level
 
 
 # the figures
+
+
+def test_by_kl_both_exact_densities_beat_the_functional_gradient_on_every_run():
+    for name in POTENTIALS:
+        dense = np.concatenate([metric(row, name, "kl") for row in ("gpvi_exact_density", "flow_best")])
+        assert dense.max() < metric("gpvi_best", name, "kl").min()
+    assert "**By KL our two exact densities beat our one functional gradient on every run.**" in told("12")
+
+
+def test_of_our_settings_only_the_functional_gradient_has_noise_1_and_it_alone_loses_a_moon():
+    stdev = {"gpvi_exact_density": "input_stdev", "flow_best": "base_stdev", "gpvi_best": "input_stdev"}
+    noise = [FIGURES["twin_moons"].record(row).config["sampler"][key] for row, key in stdev.items()]
+    rarer = [minority(metric(row, "twin_moons", "share_left")) for row in stdev]
+    assert noise == [2, 2, 1] and np.min(rarer[:2]) > 0.4 and rarer[2].max() < 0.01
 
 
 def test_by_medians_the_exact_density_leads_or_ties_on_all_but_the_fork():
@@ -165,6 +180,14 @@ def test_amortised_svgd_ends_in_both_halves_and_both_branches():
             assert end("amortized_svgd", name)[f"share_{part}"] > 0.5 * due(name)[part]
 
 
+def test_both_branches_of_its_end_are_those_of_the_one_seed_that_had_them_when_cut():
+    lower = metric("amortized_svgd", "sin_split", "share_lower") > 0.5 * due("sin_split")["lower"]
+    assert lower.tolist() == [True, False, False] and both_branches("amortized_svgd", "sin_split") == 1
+    assert LONG.record("sin_split_amortized_svgd").seed == 0
+    assert f"(1 seed each; cut, {lower.sum()} of {len(lower)} has both branches)" in told("12")
+    assert f"both halves and, on the seed of {len(lower)} that had them when cut, both branches." in told("12")
+
+
 def test_amortised_svgds_distance_stays_on_the_sinusoid_falls_on_bisect_and_grows_on_split():
     for name, sign in {"sinusoid": 0, "sin_bisect": -1, "sin_split": 1}.items():
         change = end("amortized_svgd", name)["sliced_wasserstein"] - first("amortized_svgd", name)["sliced_wasserstein"]
@@ -201,9 +224,30 @@ def test_once_folded_it_ends_between_1_1_and_1_9_nats_and_too_wide():
     assert min(end(NARROW, name)["width_ratio"] for name in POTENTIALS) > 1.5
 
 
-def test_once_folded_it_is_behind_amortised_svgd_on_three_of_four_on_two_by_less_than_a_tenth():
-    behind = sorted(end(NARROW, name)["kl"] - end("amortized_svgd", name)["kl"] for name in POTENTIALS)
-    assert behind[0] < 0 < behind[1] and behind[2] < 0.1 < behind[3]
+def test_once_folded_it_is_behind_amortised_svgd_on_twin_moons_and_near_on_the_waves():
+    behind = {name: end(NARROW, name)["kl"] - end("amortized_svgd", name)["kl"] for name in POTENTIALS}
+    assert behind["twin_moons"] > 1 and all(abs(behind[name]) < 0.1 for name in WAVES)
+    assert "Amortised SVGD's KL is lower on twin moons, near on the waves (within 0.1," in told("12")
+
+
+def test_for_thin_lines_the_binned_kl_is_too_small_by_about_a_tenth():
+    """A claim is at most the true KL, and on sin bisect it is above the binned one."""
+    found = end("amortized_svgd", "sin_bisect")
+    assert round(found["kl_claimed"] - found["kl"], 1) == 0.1
+    assert "the binned KL's error for thin lines)" in told("12")
+
+
+def test_half_of_the_gain_of_lambda_1_and_noise_1_is_lost_at_the_end():
+    rows = ("gpvi_exact_jac", "sinusoid"), (NARROW, "sinusoid")
+    cut = np.diff([runs_of(*row).record(row[0]).metrics["kl"] for row in rows])[0]
+    last = np.diff([end(*row)["kl"] for row in rows])[0]
+    assert 0.45 < 1 - last / cut < 0.55 and "about half of that gain in KL is lost" in told("12")
+
+
+def test_on_the_sinusoid_the_cut_flatters_lambda_1_and_noise_1():
+    short, last = CONTROLS.record(NARROW).metrics["kl"], end(NARROW, "sinusoid")["kl"]
+    said = f"on the sinusoid the cut flatters λ = 1, noise 1 (one seed, from {short:.2f} to {last:.2f} nats)."
+    assert said in told("12")
 
 
 def test_before_it_folds_it_claims_a_tenth_of_a_nat_on_the_sinusoid():
@@ -499,9 +543,10 @@ def test_against_our_flow_the_exact_density_is_ahead_on_eight_of_nine_and_on_sin
     assert np.sum(ahead[:3]) == 8 and np.sum(ahead[3]) == 1
 
 
-def test_on_the_waves_gpvi_is_not_too_thin_and_with_the_exact_jacobian_too_wide():
-    assert min(metric("gpvi_exact_jac", name, "width_ratio").min() for name in WAVES) > 1.1
-    assert min(metric("gpvi", name, "width_ratio").min() for name in WAVES) > 0.85
+def test_cut_on_the_waves_gpvi_is_too_wide_across_and_too_short_along():
+    helper, exact = (np.stack([metric(m, name, "width_ratio") for name in WAVES]) for m in ("gpvi", "gpvi_exact_jac"))
+    assert helper.min() > 1 and (exact > helper).all()
+    assert max(metric(m, name, "spread_1").max() for m in ("gpvi", "gpvi_exact_jac") for name in WAVES) < 0.8
 
 
 def test_where_cut_the_helper_has_the_width_and_not_the_fit():
@@ -510,7 +555,16 @@ def test_where_cut_the_helper_has_the_width_and_not_the_fit():
 
 
 def test_at_these_steps_the_helper_is_behind_amortised_svgd_in_every_pair_of_runs():
-    assert all((metric("gpvi", name, "kl") >= metric("amortized_svgd", name, "kl")).all() for name in POTENTIALS)
+    assert all((metric("gpvi", name, "kl") > metric("amortized_svgd", name, "kl")).all() for name in POTENTIALS)
+    key = "sliced_wasserstein"
+    farther = [(metric("gpvi", name, key) > metric("amortized_svgd", name, key)).sum() for name in POTENTIALS]
+    assert sum(farther) == 9
+    steps = {FIGURES[name].record(m).config["steps"] for name in POTENTIALS for m in ("gpvi", "amortized_svgd")}
+    assert steps == {6_000, 8_000}
+
+
+def test_on_the_seed_of_the_long_runs_amortised_svgds_kl_grows_on_each_wave():
+    assert all(end("amortized_svgd", name)["kl"] > 0.4 + first("amortized_svgd", name)["kl"] for name in WAVES)
 
 
 def test_on_sin_split_our_flow_has_both_branches_on_two_seeds_and_the_exact_density_on_none():

@@ -102,10 +102,34 @@ def floor(c):
 
 
 def test_the_distances_of_the_first_paragraph():
-    told = {"hmc": "0.075", "svgd": "0.110", "gpvi": "0.561", "gpvi_exact_density": "0.049"}
-    assert {m: f"{metric(4, m).mean():.3f}" for m in told} == told
-    assert [FIGURES[4].record(m).config["steps"] for m in ("svgd", "gpvi")] == [20_000, 400]
+    hmc = metric(4, "hmc")
+    four = {m: f"{metric(4, m).mean():.3f}" for m in ("svgd", "gpvi", "gpvi_best")}
+    steps = [FIGURES[4].record(m).config["steps"] for m in ("svgd", "gpvi")]
+    said = f"printed HMC has {hmc.min():.3f} to {hmc.max():.3f}, SVGD {four['svgd']} after {steps[0]:,} steps and GPVI "
+    assert f"{said}{four['gpvi']} after {steps[1]} of 500,000." in of_records.told("14")
+    two = f"to {metric(2, 'gpvi_best').mean():.3f} from {metric(2, 'gpvi').mean():.3f} with two classes"
+    said = f"Our settings, λ from 0.3, bring GPVI to {four['gpvi_best']}, but {two}; exact draws: 0.027, 0.024."
+    assert said in of_records.told("14")
     assert abs(floor(4) - 0.027) < 0.001 and abs(floor(2) - 0.024) < 0.002
+
+
+def test_our_lambda_starts_at_0_3():
+    sampler = FIGURES[4].record("gpvi_best").config["sampler"]
+    assert sampler["noise_scale"] == 0.3 and sampler["train_noise_scale"]
+
+
+# the titles of the figures
+
+
+def test_the_titles_of_figures_14_1_and_14_8():
+    at = {m: LONG.arrays(f"{m}_4")["sd"].mean(-1) for m in ("svgd", "gpvi")}
+    assert float((at["svgd"] < 0.1).float().mean()) > 0.95 and at["gpvi"].min() > 0.15
+    corner = {}
+    for m in ("gpvi", "gpvi_exact_jac", "svgd", "gpvi_best", "gpvi_exact_density"):
+        runs = [mean_sd(FIGURES[4].arrays(m, s)["sd"], behind(4)) / posterior(4, "corner") for s in SEEDS]
+        corner[m] = np.array(runs)
+    assert min(corner["gpvi"].min(), corner["gpvi_exact_jac"].min()) > 1.4 and corner["svgd"].max() < 0.05
+    assert max(corner["gpvi_best"].max(), corner["gpvi_exact_density"].max()) < 0.5
 
 
 # 2 and 3: the reference
@@ -442,10 +466,24 @@ def test_a_kernel_on_the_head_hardly_changes_the_distance_and_raises_the_claimed
         assert abs(gain.mean() - nats) < 0.5 and (gain > 0).all()
 
 
-def test_how_many_weights_are_wanted_more_precisely_than_the_prior_is():
-    for c, low, high in ((4, 0.45, 0.8), (2, 0.25, 0.42)):
-        scales = [FIGURES[c].arrays(m, s)["scale"] for m in ("gpvi_best", "gpvi_exact_density") for s in SEEDS]
-        assert within([float((scale <= 0.75).float().mean()) for scale in scales], low, high)
+def precise(scale):
+    """The share of the weights whose λ ends at 0.75 or below."""
+    return float((scale <= 0.75).float().mean())
+
+
+def test_how_many_weights_end_at_0_75_or_below():
+    for c, low, high in ((4, 0.48, 0.5), (2, 0.26, 0.3)):
+        assert within([precise(FIGURES[c].arrays("gpvi_exact_density", s)["scale"]) for s in SEEDS], low, high)
+
+
+def test_the_share_depends_on_rate_and_start():
+    names = [f"gpvi_best_lr_0_{rate}" for rate in ("01", "003", "001")]
+    shares = [precise(SETTINGS.arrays(name)["scale"]) for name in names]
+    said = f"depends on the rate, {min(shares):.2f} to {max(shares):.2f} on the other data (four classes, one seed)."
+    wide = [precise(SETTINGS.arrays(f"{m}_lambda_1")["scale"]) for m in ("gpvi_best", "gpvi_exact_density")]
+    said += f" Begun at $\\lambda = 1$ it is smaller there for both, {wide[0]:.2f} and {wide[1]:.2f} (exact density)."
+    assert said in of_records.told("14")
+    assert wide[0] < min(shares) and wide[1] < precise(SETTINGS.arrays("gpvi_exact_density_lr_0_001")["scale"])
 
 
 # 9: the exact density
@@ -475,6 +513,18 @@ def test_of_the_rows_with_an_elbo_the_best_is_the_closest():
         assert best == min(known, key=lambda m: metric(c, m).mean()) == "gpvi_exact_density"
     for key in ("elbo", "total_variation"):  # further down the orders differ
         assert metric(2, "mf_vi_best", key).mean() > metric(2, "gpvi_exact_jac", key).mean()
+
+
+def test_from_mean_fields_end_5000_steps_make_up_most_of_the_difference():
+    for c in FIGURES:
+        config = CONTROLS.record(f"from_mean_field_{c}").config
+        field, scratch = (metric(c, m, "elbo").mean() for m in ("mf_vi_best", "gpvi_exact_density"))
+        assert 0.6 < (control(f"from_mean_field_{c}", "elbo").mean() - field) / (scratch - field) < 0.9
+        said = f"After mean field's {config['first']['steps']:,} steps, {config['steps']:,} more make up most of the "
+        said += (
+            f"difference to the exact density from scratch ({FIGURES[c].record('gpvi_exact_density').config['steps']:,}"
+        )
+        assert said in of_records.told("14")
 
 
 def test_from_mean_fields_end_two_runs_with_four_classes_move_away():
@@ -652,8 +702,10 @@ def test_particles_that_repel_as_functions():
     for c in (4, 2):
         assert (functions(c, "f_svgd") < 0.5 * metric(c, "svgd").min()).all()
         assert functions(c, "f_svgd").mean() < metric(c, "gpvi_exact_density").mean()
-        assert 1 < metric(c, "deep_ensemble").mean() / functions(c, "f_svgd").mean() < 1.7
+        assert 1 < metric(c, "deep_ensemble").mean() / functions(c, "f_svgd").mean() < (1.1 if c == 4 else 1.7)
         assert (functions(c, "f_gfsf") < metric(c, "gfsf").min()).all()
+    assert functions(2, "f_svgd").max() < metric(2, "deep_ensemble").min()  # farther on two classes
+    assert not (functions(4, "f_svgd") < metric(4, "deep_ensemble")).all()  # hardly farther on four
     assert functions(2, "f_svgd").mean() < metric(2, "hmc_best").mean()
     assert functions(4, "f_svgd").mean() > metric(4, "hmc_best").mean()
 

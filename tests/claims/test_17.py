@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import torch
 from of_records import Runs, told
+from scipy.optimize import brentq
 
 from gpvi_lib import metrics
 from gpvi_lib.report import scoreboard
@@ -81,6 +82,81 @@ def test_on_energy_the_rows_of_livi_are_half_a_nat_below_what_their_errors_allow
     for method in ("livi_full", "livi_min_sv", "kivi", "hmc"):
         assert excess(published[method, "test_rmse"], published[method, "test_log_likelihood"]) < -0.5
     assert min(excess(*(values(m, "energy", key) for key in SCORES)).mean() for m in METHODS) > -0.5
+    assert "more than half a nat below, its HMC included: σ is far from the errors there." in told("17")
+
+
+def sigmas(rmse, log_likelihood):
+    """The two standard deviations of a normal prediction that give this mean log-likelihood at this RMSE."""
+
+    def above(sigma):
+        return -np.log(sigma * np.sqrt(2 * np.pi)) - rmse**2 / (2 * sigma**2) - log_likelihood
+
+    return brentq(above, rmse / 20, rmse), brentq(above, rmse, 20 * rmse)
+
+
+def test_two_sigmas_explain_livis_hmc_on_energy():
+    """One half as large as the errors, one three times: far from them either way."""
+    published = {(p.method, p.metric): p.mean for p in scoreboard.published() if p.item == "livi/table1/energy"}
+    rmse, score = (published["hmc", f"test_{key}"] for key in SCORES)
+    small, large = sigmas(rmse, score)
+    assert small < 0.6 * rmse < 3 * rmse < large
+
+
+def test_livis_ensemble_on_energy():
+    published = {(p.method, p.metric): p.mean for p in scoreboard.published() if p.item == "livi/table1/energy"}
+    rmse, score, hmc = (
+        published[m, f"test_{k}"] for m, k in (*[("deep_ensemble", k) for k in SCORES], ("hmc", "rmse"))
+    )
+    ours = values("deep_ensemble", "energy", "rmse").mean()
+    assert f"an RMSE of {rmse:.2f} on energy, five times that of its own HMC; ours has {ours:.2f}." in told("17")
+    assert 5 <= rmse / hmc < 6 and excess(rmse, score) > 0.5  # one normal width gives at most 0
+    sizes = np.array([1.0, 11.0])  # half of the errors each, and predicted so
+    assert abs(np.log(np.sqrt((sizes**2).mean())) - np.log(sizes).mean() - excess(rmse, score)) < 0.02
+    said = f"an RMSE of {rmse:.2f} and a log-likelihood of −{-score:.2f} need errors of unequal size, and predictions"
+    assert said in told("17")
+
+
+def apart(method, source, item):
+    """By how many per cent our RMSE and a printed one differ, the larger over the smaller, on the sets with both."""
+    printed = {p.item: p.mean for p in scoreboard.published() if (p.method, p.metric) == (method, "test_rmse")}
+    both = {n: printed[f"{source}/{item}/{n}"] for n in SETS if f"{source}/{item}/{n}" in printed}
+    found = [(values(method, n, "rmse").mean(), other) for n, other in both.items()]
+    return [100 * (max(pair) / min(pair) - 1) for pair in found]
+
+
+def test_by_how_much_numbers_of_two_hands_differ():
+    svgd, hmc = apart("svgd", "fpovi", "table4"), apart("hmc", "livi", "table1")
+    assert len(svgd) == len(hmc) == 3
+    assert (
+        f"of SVGD our RMSE and function-space POVI's differ by {min(svgd):.0f} to {max(svgd):.0f} %, of HMC ours and "
+        f"LIVI's by {min(hmc):.0f} to {max(hmc):.0f} %."
+    ) in told("17")
+
+
+def test_on_boston_splits_differ_by_more_than_methods():
+    """The least standard deviation of a method over the splits, and the largest difference of two means."""
+    found = {}
+    for name in SETS:
+        each = [values(method, name, "rmse")[sound(name)] for method in METHODS]
+        means = [x.mean() for x in each]
+        found[name] = min(x.std(ddof=1) for x in each) > max(means) - min(means)
+    assert found == {"boston": True, "concrete": False, "energy": False, "yacht": False}
+    assert "On boston, which data are held out moves the RMSE more than the method does." in told("17")
+    assert "On boston splits differ by more than methods do:" in told("17")
+
+
+def test_the_ensemble_is_ahead_of_gpvi_and_not_of_hmc_on_energy_and_yacht():
+    for name in SETS:
+        gpvi, hmc, ensemble = (values(m, name, "rmse").mean() for m in ("gpvi", "hmc", "deep_ensemble"))
+        assert ensemble < gpvi and (hmc < ensemble) == (name in ("energy", "yacht"))
+    assert "Take an ensemble for a small error" in told("17") and "here ahead of GPVI by RMSE" in told("17")
+
+
+def test_no_more_weights_are_at_the_prior_than_of_hmc():
+    for name in SETS:
+        kept = {m: np.median(values(m, name, "prior_share")) for m in METHODS}
+        assert max(kept["mf_vi"], kept["gpvi_exact_density"]) < kept["hmc"] + 0.01
+    assert "no more weights are at the prior than of HMC, within 0.01 of the share." in told("17")
 
 
 # GPVI against each rival
@@ -308,6 +384,7 @@ def test_every_row_has_three_seeds():
 
 def test_the_three_failures_of_this_collection_are_flagged():
     assert all(said(row) == [DONT] * 3 for row in ("gpvi_classes", "folded_sinusoid", "svgd_line"))
+    assert "**Three failures are flagged on every seed**: printed GPVI on four classes," in told("17")
     assert (CHECKED.metric("folded_sinusoid", "folds_verdict") == DONT).all()
     assert (CHECKED.metric("svgd_line", "error") > 0.5).all()
 

@@ -4,13 +4,16 @@ A sentence is built from the records and looked for in the notebook: a changed r
 """
 
 import math
+import re
 from functools import partial
 
+import nbformat
 import numpy as np
 import of_records
 import pytest
 from of_records import Runs
 
+from gpvi_lib import paths
 from gpvi_lib.data import load
 from gpvi_lib.experiments import livi_mnist as mnist
 from gpvi_lib.lab import records
@@ -320,6 +323,27 @@ def test_the_power_moves_nll_and_ece_more_than_the_rate_does():
         assert abs(changed("mf_vi_warm", "mf_vi", key)[0]) > 1.5 * abs(changed(FAST, "mf_vi", key)[0])
     for key in (CONFIDENCE, AREA):
         assert abs(changed("mf_vi_warm", "mf_vi", key)[0]) < abs(changed(FAST, "mf_vi", key)[0]) / 2
+
+
+def test_the_prior_of_a_weight_decay_by_the_loss_that_it_is_added_to():
+    mean, batch, full = (1 / math.sqrt(8e-4 * times) for times in (60_000, 60_000 / 256, 1))
+    assert f"{mean:.3f}, if the decay is of the mean loss" in told()
+    assert f"of a batch's summed loss it would be {batch:.2f}, of all data's {full:.1f} |" in told()
+    assert "compares at least two models by their priors, three if the decay is of the mean loss" in told()
+
+
+def test_for_how_many_weights_the_data_pay():
+    wide = 1 / math.sqrt(8.5e-4)
+    pays = [256 * math.log(10) / (math.log(wide / sd) - 0.5 + 0.5 * (sd / wide) ** 2) for sd in (0.02, 1)]
+    said = "learning pays for at most {:.0f} of the 44,426 weights at that precision, for {:.0f} at sd 1."
+    assert said.format(*map(math.floor, pays)) in told()
+
+
+def test_the_digits_of_the_exercise_are_those_of_section_2():
+    (path,) = paths.notebooks_root().glob("25-*.ipynb")
+    outputs = [out.get("text", "") for c in nbformat.read(path, as_version=4).cells for out in c.get("outputs", [])]
+    percent = re.search(r"by more than 2,000 nats; (\d+) % of the digits", "".join(outputs))[1]
+    assert f"The small power with the wide prior has {percent} in section 2 (same rate, 1 seed)" in told()
 
 
 def test_the_first_three_rows_have_the_prior_of_the_printed_weight_decay():
