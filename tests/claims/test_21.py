@@ -226,6 +226,61 @@ def test_without_its_lost_split_hmc_is_behind_on_concrete_by_rmse():
     assert "HMC has an RMSE of {:.2f} and a σ of {:.2f} on concrete".format(*left) in of_records.told("21")
 
 
+# SVGD and f-SVGD taken apart
+
+APART = ("yacht", "energy", "concrete", "boston")
+"""The sets, in the order of the text."""
+
+
+def times_the_ensemble(name, method, key):
+    """Geometric mean of the ratio to the ensemble, and the ends of its interval."""
+    return np.exp(ends(np.log(scores(name, method, key) / scores(name, "deep_ensemble", key))))
+
+
+def test_without_its_prior_svgd_comes_near_the_ensemble():
+    gains = [paired(name, "svgd_without_prior", "svgd", "rmse") for name in APART]
+    assert all(high < 0 for _, _, high in gains)
+    counts = [lower(name, "svgd_without_prior", "svgd", "rmse") for name in APART]
+    said = (
+        "lower by {:.2f}, {:.2f}, {:.2f} and {:.2f} on yacht, energy, concrete and boston, on {}, {}, {} and {} of 20"
+    )
+    told = of_records.told("21")
+    assert said.format(*(-mean for mean, _, _ in gains), *counts) in told
+    shares = [
+        mean / paired(name, "deep_ensemble", "svgd", "rmse")[0] for name, (mean, _, _) in zip(APART, gains, strict=True)
+    ]
+    assert all(0.75 < share < 0.9 for share in shares[:3]) and 0.9 < shares[3] < 1.1
+    assert "four fifths of its distance from the ensemble, all of it on boston" in told
+    alone = [paired(name, "map_ensemble", "svgd", "rmse") for name in APART]
+    assert all(low < 0 < high for _, low, high in alone) and "With the prior alone no gain is decided." in told
+    rows = ("svgd", "map_ensemble", "svgd_without_prior", "deep_ensemble")
+    sigma = [scores("concrete", method, "noise").mean() for method in rows]
+    said = "{:.2f} with both parts, {:.2f} with the prior alone, {:.2f} with repulsion alone and {:.2f} with neither"
+    assert said.format(*sigma) in told
+
+
+def test_f_svgd_without_its_prior_is_f_svgd():
+    for name in APART:
+        for key in ("rmse", "nll", "spread", "noise"):
+            _, low, high = paired(name, "f_svgd_without_prior", "f_svgd", key)
+            assert low < 0 < high
+
+
+def test_repulsion_of_functions_makes_it_wide():
+    told = of_records.told("21")
+    alone = [times_the_ensemble(name, "f_map_ensemble", "spread") for name in APART]
+    most = max(abs(100 * (mean - 1)) for mean, _, _ in alone)
+    assert all(low < 1 < high for _, low, high in alone) and f"to within {math.ceil(most)} %; with repulsion" in told
+    wide = [times_the_ensemble(name, "f_svgd_without_prior", "spread") for name in APART[1:]]
+    assert all(low > 1 for _, low, _ in wide)
+    shares = [100 * (mean - 1) for mean, _, _ in wide]
+    assert f"alone {min(shares):.0f} to {max(shares):.0f} % wider on energy, concrete and boston, as with both" in told
+    narrow = [times_the_ensemble(name, "svgd_without_prior", "spread") for name in APART]
+    assert all(high < 1 for _, _, high in narrow)
+    shares = [100 * (1 - mean) for mean, _, _ in narrow]
+    assert f"narrower than the ensemble's, by {min(shares):.0f} to {max(shares):.0f} % on four sets" in told
+
+
 def test_on_energy_and_concrete_the_prior_at_all_points_raises_the_error():
     rows = ("f_svgd_closed_form", "f_svgd", "svgd")
     energy, concrete = ([scores(name, m, "rmse").mean() for m in rows] for name in ("energy", "concrete"))
