@@ -12,7 +12,8 @@ a Gaussian process with the network's covariance, which predicts worse than the 
 
 ``deep_ensemble`` is the printed rows' 20 networks, start, steps and rate without repulsion and without prior: each by
 maximum likelihood of its weights and its σ. Between it and ``svgd`` are ``map_ensemble``, with the prior alone, and
-``svgd_without_prior``; between it and ``f_svgd`` likewise ``f_map_ensemble`` and ``f_svgd_without_prior``.
+``svgd_without_prior``, with the kernel alone, which mixes gradients and repels; between it and ``f_svgd`` likewise
+``f_map_ensemble`` and ``f_svgd_without_prior``, whose σ keeps its inverse-gamma density.
 
 The seed is the split. ``-50-50`` and ``-10-10`` are the two-layer networks of Table 6 and of Tables 7 and 8; where the
 paper chooses the epoch by validation, ours is the last. ``smoke`` and ``quick`` take the embedded diabetes set.
@@ -83,7 +84,7 @@ TAKEN_APART: dict[str, dict] = {
     "f_svgd_without_prior": RELEASED
     | {"objective": PRINTED | {"direction": DIRECTIONS["svgd"], "prior": None, "prior_points": None}},
 }
-"""SVGD and f-SVGD with only one of their two parts: the prior without repulsion, repulsion without the prior."""
+"""SVGD and f-SVGD with only one of their two parts: the prior without the kernel, the kernel without the prior."""
 TAKEN_APART_ON = ("boston", "concrete", "energy", "yacht")
 SPECS |= CONTROLS | TAKEN_APART
 SHAPED = ("svgd", "f_svgd")
@@ -187,8 +188,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 
 WITHOUT = {
     "deep_ensemble": "neither repulsion nor prior",
-    "map_ensemble": "no repulsion",
-    "f_map_ensemble": "no repulsion",
+    "map_ensemble": "no kernel",
+    "f_map_ensemble": "no kernel",
     "svgd_without_prior": "no prior",
     "f_svgd_without_prior": "no prior of functions",
 }

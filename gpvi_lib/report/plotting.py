@@ -131,8 +131,8 @@ for _method in tuple(METHOD_LABELS):
 
 COLOURED_AS = {
     "gpvi_best_softplus": ("gpvi", "GPVI (best setting, softplus units)"),
-    "map_ensemble": ("svgd", "MAP ensemble (SVGD without repulsion)"),
-    "f_map_ensemble": ("f_svgd", "f-SVGD without repulsion"),
+    "map_ensemble": ("svgd", "MAP ensemble (SVGD without its kernel)"),
+    "f_map_ensemble": ("f_svgd", "f-SVGD without its kernel"),
 }
 """Rows with another method's colour: that method, their name."""
 for _method, (_other, _said) in COLOURED_AS.items():

@@ -484,16 +484,22 @@ def test_gpvi_with_relu_units_is_calibrated_up_to_epoch_60_and_loses_the_digits(
     record = Runs("open-category-mnist-published").record
     first, second = (record("gpvi_best", seed).metrics for seed in (0, 1))
     twelve = Runs("open-category-mnist-longer").record("gpvi_best").metrics
-    entropy = float(np.mean(runs("open-category-mnist-published").arrays["gpvi_best"][0]["unknown_entropy"]))
+    every = runs("open-category-mnist-published").arrays["gpvi_best"]
+    entropy = [float(np.mean(arrays["unknown_entropy"])) for arrays in every]
     assert (
-        f"seed 0's have an entropy of {entropy:.2f} of at most {np.log(6):.2f}, and a variance of {first['spread']:.4f}"
-        f" (seed 1: {second['spread']:.3f}), where a run of twelve epochs has {twelve['spread']:.3f}" in PROSE
+        f"their entropy is {entropy[0]:.2f} of at most {np.log(6):.2f}, their variance {first['spread']:.4f} (seed 1: "
+        f"{entropy[1]:.2f} and {second['spread']:.3f}), where a run of twelve epochs has a variance of "
+        f"{twelve['spread']:.3f}" in PROSE
     )
     scales = [end["noise_scale_over_fan_in_scale"] for end in (first, second)]
     assert "from 0.3 to {:.2f} and {:.2f} of".format(*scales) in PROSE
     rivals = [m for m in runs("open-category-mnist-published").methods if m != "gpvi_best"]
     accuracies = np.concatenate([hundred(m, "accuracy_percent")[:, -1] for m in rivals])
-    assert len(accuracies) == 15 and accuracies.min() > 99.5 and "No rival has done it in fifteen runs" in PROSE
+    assert len(accuracies) == 15 and accuracies.min() > 99.5
+    rates = [runs("open-category-mnist-published").experiment.config(m, "paper")["lr"] for m in rivals]
+    assert (
+        sorted(rates) == [1e-5] * 4 + [1e-3] and "No rival did it in fifteen runs, twelve of them at a tenth" in PROSE
+    )
 
 
 def test_softplus_units_keep_mnist_over_all_hundred_epochs():
@@ -502,32 +508,40 @@ def test_softplus_units_keep_mnist_over_all_hundred_epochs():
     assert right.min() >= 99.4 and folds.max() == 0 and "Of 200 determinants none is negative at any look." in PROSE
     assert f"at the end {right[-1]:.1f} %, an AUROC of {area[-1]:.3f} and an ECE of {ece[-1]:.4f}." in PROSE
     printed = runs("open-category-mnist-published").values("svgd", "auroc")
-    assert printed.min() < area[-1] < printed.max()  # "level with it"
+    assert printed.min() < area[-1] < printed.max() and "SVGD as printed is near it by AUROC." in PROSE
     assert f"with softplus at {right[-1]:.1f} % and an AUROC of {area[-1]:.3f}." in PROSE
-    assert f"appendix F), after a hundred {area[-1]:.3f}, when ReLU has lost the digits." in PROSE
+    early = sorted(hundred("gpvi_best", "auroc")[:, 1])
+    said = f"after ten the AUROC is {area[0]:.3f}, with ReLU {early[0]:.3f} and {early[1]:.3f} (section 8), after"
+    assert f"{said} a hundred {area[-1]:.3f}, when ReLU has lost the digits." in PROSE
+    begun = Runs("smooth-mnist").metric("mnist_gpvi_best", "accuracy_percent", [0, 1, 2])
+    assert (begun > 90).sum() == 1 and "in three epochs one of three seeds began to train" in PROSE
     long, table = (Runs(name) for name in ("digits-long-mnist", "open-category-mnist-published"))
     soft, relu = long.record("gpvi_best_softplus").config, table.record("gpvi_best").config
     assert soft["sampler"] == relu["sampler"] | {"activation": "softplus"}
     assert all(soft[key] == relu[key] for key in ("steps", "lr", "batch_size", "prior_scale", "objective"))
 
 
-def test_svgd_and_gfsf_as_printed_end_where_the_ensemble_does():
+def test_svgd_and_gfsf_as_printed_do_not_lead_the_ensemble():
     every = runs("open-category-mnist-published")
     ends = {m: every.values(m, "auroc") for m in ("svgd", "gfsf", "deep_ensemble")}
     told_of = {m: f"{found.mean():.3f} ± {found.std(ddof=1):.3f}" for m, found in ends.items()}
     printed = {m: every.published(m, "auroc") for m in ends}
     assert (
-        f"at {told_of['svgd']} and {told_of['gfsf']} (printed {printed['svgd'].mean:.3f} and"
+        f"They end at {told_of['svgd']} and {told_of['gfsf']} (printed {printed['svgd'].mean:.3f} and"
         f" {printed['gfsf'].mean:.3f}), the ensemble at {told_of['deep_ensemble']}"
         f" ({printed['deep_ensemble'].mean:.3f} ± {printed['deep_ensemble'].sd:.3f})." in PROSE
     )
     for method in ("svgd", "gfsf"):
-        _, low, high = report.auroc_difference(every, method, "deep_ensemble")
-        assert low < 0 < high and (ends[method].mean() - printed[method].mean) < -0.01
+        assert (ends[method].mean() - printed[method].mean) < -0.01
+        starts = [[arrays["history_auroc"][0] for arrays in every.arrays[m]] for m in (method, "deep_ensemble")]
+        np.testing.assert_allclose(*starts, rtol=1e-4)  # the same first particles
         config = every.experiment.config(method, "paper")
         assert config["lr"] == 1e-5 and config["prior_scale"] == 1
         ratio = every.values(method, "ece").mean() / every.values("deep_ensemble", "ece").mean()
         assert 1.7 < ratio < 2.2  # "about twice"
+    gap, low, high = report.auroc_difference(every, "deep_ensemble", "svgd", paired=True)
+    assert f"SVGD is behind it, by {gap:.3f} [{low:.3f}, {high:.3f}] (paired)" in PROSE and low > 0
+    assert report.auroc_difference(every, "deep_ensemble", "gfsf", paired=True)[1] < 0
 
 
 def test_svgd_at_our_setting_is_ahead_and_mean_field_behind():
@@ -561,8 +575,8 @@ def test_a_hundred_times_the_rate_has_more_after_twelve_epochs_than_the_printed_
     found += [hundred(m, "auroc")[:, -1].mean() for m in ("deep_ensemble", "mf_vi")]
     assert "{:.3f} and {:.3f} against {:.3f} and {:.3f}.".format(*found) in PROSE
     recorded = Runs("open-category-mnist-published")
-    for method in ("svgd", "gfsf", "deep_ensemble", "mf_vi", "gpvi_best"):  # 5 to 13 minutes
-        assert all(280 < recorded.record(method, seed).seconds < 780 for seed in recorded.recorded(method))
+    for method in ("svgd", "gfsf", "deep_ensemble", "mf_vi", "gpvi_best"):  # 5 to 12 minutes
+        assert all(280 < recorded.record(method, seed).seconds < 730 for seed in recorded.recorded(method))
 
 
 def test_what_a_step_took_on_a_gpu_and_on_a_cpu():

@@ -179,8 +179,8 @@ def test_which_rows_have_all_epochs():
         assert not list((repository() / "results/paper" / name).glob("*.json"))
     area = {method: every.metric(method, "auroc", recorded) for method, recorded in seeds.items()}
     mean = {method: found.mean() for method, found in area.items()}
-    text = "After all 100 (3 seeds) SVGD has {svgd:.3f} as printed and {svgd_best:.3f} at 100 times the printed rate"
-    assert f"{text}, an ensemble {{deep_ensemble:.3f}}.".format(**mean) in said("README")
+    text = "After all 100 (3 seeds) SVGD has {svgd:.3f} as printed, {svgd_best:.3f} at 100 times the rate"
+    assert f"{text} with a wider prior, an ensemble {{deep_ensemble:.3f}}.".format(**mean) in said("README")
     assert (area["svgd_best"] > area["deep_ensemble"]).all()
     rates = [every.experiment.config(m, "paper")["lr"] for m in ("deep_ensemble", "gpvi_best", "svgd_best")]
     assert [round(rate / 1e-5) for rate in rates] == [1, 10, 100]
@@ -190,13 +190,14 @@ def test_which_rows_have_all_epochs():
     assert text in said(UNPRINTED)
     field = f"Mean field has {mean['mf_vi']:.3f}, where {printed[3]:.3f} is printed."
     assert f"with a wider prior, SVGD has {mean['svgd_best']:.3f}. {field}" in said(UNPRINTED)
-    test_15.test_svgd_and_gfsf_as_printed_end_where_the_ensemble_does()
+    test_15.test_svgd_and_gfsf_as_printed_do_not_lead_the_ensemble()
 
 
 def test_what_a_long_run_of_gpvi_keeps_on_mnist():
     test_15.test_gpvi_with_relu_units_is_calibrated_up_to_epoch_60_and_loses_the_digits()
     test_15.test_softplus_units_keep_mnist_over_all_hundred_epochs()
     right, area = (test_15.hundred("gpvi_best", key) for key in ("accuracy_percent", "auroc"))
+    assert right[:, 1:9].min() > 98 and right[:, 9].max() < 97  # epochs 80 and 90
     ends = "{:.0f} and {:.0f} % accuracy".format(*right[:, -1])
     until = area[:, 1:7]
     smooth = Runs("digits-long-mnist").record("gpvi_best_softplus").metrics
@@ -211,7 +212,7 @@ def test_what_keeps_the_digits_in_a_long_run():
     test_15.test_a_falling_rate_postpones_the_loss()
     test_15.test_softplus_units_keep_what_they_learned()
     text = "it loses them on three of three seeds, and a falling learning rate postpones it."
-    assert text in said(UNPRINTED) and "on the digits on three of three seeds." in said(UNPRINTED)
+    assert text in said(UNPRINTED) and "on the digits on three of three seeds," in said(UNPRINTED)
 
 
 def test_on_the_fork_the_seeds_overlap():
