@@ -309,7 +309,7 @@ def test_a_checkpoint_of_other_problems_is_refused(tmp_path):
     training(last).load(tmp_path / "run.pt")
     other = last.clone()
     other[-1] = 2.0
-    with pytest.raises(GPVIError, match=r"what differs: target\.fingerprint"):
+    with pytest.raises(GPVIError, match=r"what differs: target, target\.fingerprint"):
         training(other).load(tmp_path / "run.pt")
 
 
