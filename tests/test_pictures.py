@@ -14,11 +14,11 @@ def drawn(**how) -> bytes:
     """A picture with lines, shaded areas, text and a colour map."""
     fig, (left, right) = plt.subplots(1, 2, figsize=(6, 3))
     at = np.linspace(0, 6, 100)
-    for shift in range(4):
+    for shift in range(2):
         left.plot(at, np.sin(at + shift), label=f"line {shift}")
         left.fill_between(at, np.sin(at + shift) - 0.2, np.sin(at + shift) + 0.2, alpha=0.2)
     left.legend()
-    right.imshow(np.outer(at, at), cmap="viridis")
+    right.imshow(np.outer(at, at), cmap="Greys")
     content = io.BytesIO()
     fig.savefig(content, format="png", dpi=150, **how)
     plt.close(fig)
