@@ -27,9 +27,10 @@ from gpvi_lib.langevin import LangevinNetwork, share_outside
 from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
 from gpvi_lib.laplace import LastLayerLaplace, MaximumPosterior, last_layer_laplace
 from gpvi_lib.latent import LatentGenerator, LatentSampler, PointEstimate
-from gpvi_lib.livi import AVB, LIVI
+from gpvi_lib.livi import AVB, KIVI, LIVI
 from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
 from gpvi_lib.metrics import binned_divergence, ksd_u_statistic, sliced_wasserstein, wasserstein_1d
+from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatMLP, FlatModule, cifar_cnn, lenet5, lenet5_unpadded, mlp
 from gpvi_lib.objectives import (
     GPVI,
@@ -82,6 +83,7 @@ __all__ = [
     "GFSF",
     "GPVI",
     "KDE",
+    "KIVI",
     "LIVI",
     "RBF",
     "SGD",
@@ -140,6 +142,7 @@ __all__ = [
     "MaximumPosterior",
     "MeanField",
     "MomentMatched",
+    "MultiplicativeFlow",
     "NegativeELBO",
     "NormalLikelihood",
     "NormalMixture",

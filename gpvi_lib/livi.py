@@ -1,4 +1,4 @@
-"""Objectives for samplers without a density: LIVI (Uppal et al. 2023) and adversarial variational Bayes."""
+"""Objectives for samplers without a density: LIVI (Uppal et al. 2023), and two that estimate the ratio to the prior."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn import functional as F
 
 from gpvi_lib.auxiliary import TrainsNetwork
-from gpvi_lib.checks import check_count, check_hidden
+from gpvi_lib.checks import check_count, check_hidden, check_positive
 from gpvi_lib.diagnostics import held_out
 from gpvi_lib.entropy import check_entropy, linearized_entropy
+from gpvi_lib.kernels import RBF, squared_distances
 from gpvi_lib.latent import latent_part
 from gpvi_lib.objectives import Objective, _check_slopes
 from gpvi_lib.samplers import Sampler, mlp_from_rng
-from gpvi_lib.targets.base import log_prob
+from gpvi_lib.targets.base import Target, log_prob
+from gpvi_lib.targets.priors import NormalPrior
 
 
 @dataclass
@@ -63,6 +68,17 @@ class LIVI(Objective):
         return loss, {"elbo": -loss.detach(), **held_out(target, x, batch)}
 
 
+def _sampled_prior(target: Target, objective: Objective) -> NormalPrior:
+    """The target's prior, if there are draws of it."""
+    prior = getattr(target, "prior", None)
+    if prior is None or not hasattr(prior, "sample"):
+        raise ValueError(
+            f"{type(objective).__name__} compares with draws of the target's prior, and {type(prior).__name__} has no "
+            "sample: take a posterior with a NormalPrior"
+        )
+    return prior
+
+
 @dataclass
 class AVB(TrainsNetwork, Objective):
     """Adversarial variational Bayes (Mescheder et al. 2017, algorithm 1): a classifier in place of a density.
@@ -99,12 +115,7 @@ class AVB(TrainsNetwork, Objective):
         self.check_rates()
 
     def __call__(self, sampler, target, batch, rng):
-        prior = getattr(target, "prior", None)
-        if prior is None or not hasattr(prior, "sample"):
-            raise ValueError(
-                f"AVB compares with draws of the target's prior, and {type(prior).__name__} has no sample: take a "
-                "posterior with a NormalPrior"
-            )
+        prior = _sampled_prior(target, self)
         x = sampler.rsample(self.num_samples, rng)
         network = self._ensure_network(
             lambda rng: mlp_from_rng([x.shape[1], *self.hidden, 1], rng, x.dtype, x.device), self.lr, rng
@@ -115,3 +126,68 @@ class AVB(TrainsNetwork, Objective):
         ratio = network(x)[:, 0]
         loss = (ratio - (log_prob(target, x, batch) - prior.log_prob(x))).mean()
         return loss, {"log_ratio": ratio.detach().mean(), **held_out(target, x, batch)}
+
+
+@dataclass
+class KIVI(Objective):
+    r"""Kernel implicit variational inference (Shi, Sun and Zhu 2018): the ratio to the prior by kernel regression.
+
+    The ratio ``r = prior / q`` minimises ``E_q[r^2] / 2 - E_prior[r]``. With n draws of each, and a penalty
+    ``λ |r|^2 / 2`` in the kernel's space, the minimum is ``r(θ) = Σ_j β k(θ'_j, θ) + Σ_i α_i k(θ_i, θ)`` with
+    ``β = 1 / (λ n)`` and
+
+    .. math:: α = -(K_q / n + λ I)^{-1} K_{qp} 1 / (λ n^2).
+
+    The loss is ``-mean(log r(θ) + log p(D | θ))``, the likelihood with the target's power. Its gradient goes through θ
+    alone: r is held fixed, for at the true ratio a change of r has no first-order effect. The sampler needs no density.
+
+    Attributes:
+        num_samples: draws of q, and of the prior, in each step.
+        regularization: λ > 0.
+        kernel: with a bandwidth by the median heuristic on the draws of both.
+        floor: the smallest ratio that counts as itself; below it there is no gradient.
+
+    Raises:
+        ValueError: if ``num_samples < 2``, λ or the floor is not positive, or the target has no prior to draw from.
+
+    Example:
+        >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 10)[:, None]
+        >>> target = Posterior(mlp([1, 4, 1]), NormalLikelihood(0.1), x, x[:, 0])
+        >>> sampler = Generator(target.dim, 4, (8,), noise_scale=None, rng=rng)  # without a density
+        >>> loss, info = KIVI(20)(sampler, target, None, rng)
+        >>> list(info)
+        ['log_ratio', 'floored']
+    """
+
+    num_samples: int
+    regularization: float = 1e-3
+    kernel: RBF = RBF()
+    floor: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_count("num_samples", self.num_samples, 2)
+        check_positive("the regularization", self.regularization)
+        check_positive("the floor of the ratio", self.floor)
+
+    def __call__(self, sampler, target, batch, rng):
+        prior = _sampled_prior(target, self)
+        x = sampler.rsample(self.num_samples, rng)
+        drawn = prior.sample(self.num_samples, x, rng)
+        ratio = self.ratio(x, drawn)
+        log_r = ratio.clamp_min(self.floor).log()
+        loss = -(log_r + log_prob(target, x, batch) - prior.log_prob(x)).mean()
+        found = {"log_ratio": -log_r.detach().mean(), "floored": (ratio < self.floor).double().mean()}
+        return loss, {**found, **held_out(target, x, batch)}
+
+    def ratio(self, x: Float[Tensor, "n d"], drawn: Float[Tensor, "m d"]) -> Float[Tensor, " n"]:
+        """The estimate of ``prior / q`` at the draws ``x`` of q, differentiable in where it is evaluated."""
+        points = torch.cat([x, drawn]).detach()
+        h = self.kernel.bandwidth_at(squared_distances(points, points), same=True)
+        k = torch.exp(-squared_distances(x, points) / h)
+        n, m, penalty = len(x), len(drawn), self.regularization
+        with torch.no_grad():
+            k_q, k_p = k.double().split([n, m], dim=1)
+            regularised = k_q / n + penalty * torch.eye(n, dtype=k_q.dtype, device=k.device)
+            alpha = -torch.linalg.solve(regularised, k_p.mean(1)) / (penalty * n)
+            weights = torch.cat([alpha, alpha.new_full((m,), 1 / (penalty * m))])
+        return (k.double() @ weights).to(x.dtype)

@@ -75,6 +75,11 @@ class FlatModule:
         """The template, for its structure and not for its weights."""
         return self._module
 
+    @property
+    def shapes(self) -> list[torch.Size]:
+        """Of the trained parameters, in the order of the flattened weights."""
+        return list(self._shapes.values())
+
     def _constants_like(self, w: Tensor) -> dict[str, Tensor]:
         """Buffers and frozen parameters where the weights live, in their precision."""
         return {

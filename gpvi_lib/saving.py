@@ -18,6 +18,7 @@ from gpvi_lib.flows import Flow
 from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.latent import LatentGenerator, PointEstimate
 from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
+from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.paths import write_atomically
 from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler
 from gpvi_lib.targets.logistic import LogisticPrior
@@ -98,6 +99,10 @@ def _build_point(arguments: dict, state: dict[str, Tensor], rng: torch.Generator
     return PointEstimate(KINDS[arguments["kind"]][2](arguments["arguments"], inside, rng), state["value"])
 
 
+def _build_multiplicative(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> MultiplicativeFlow:
+    return MultiplicativeFlow(**arguments, mean=state["weights.mean"], rng=rng)
+
+
 Arguments = Callable[[Any], dict]
 Build = Callable[[dict, dict[str, Tensor], torch.Generator], Sampler]
 KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
@@ -124,6 +129,11 @@ KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
     "matrix_generator": (MatrixGenerator, _matrix_arguments, _build_matrix),
     "split_matrix_generator": (SplitMatrixGenerator, _matrix_arguments, _build_split),
     "point_estimate": (PointEstimate, _point_arguments, _build_point),
+    "multiplicative_flow": (
+        MultiplicativeFlow,
+        lambda flow: {"shapes": flow.shapes, "length": flow.length, "hidden": flow.hidden},
+        _build_multiplicative,
+    ),
     "langevin": (LangevinNetwork, _langevin_arguments, _build_langevin),
 }
 
@@ -220,6 +230,6 @@ def _check_sizes(arguments: object, total: int, name: str = "") -> None:
     elif isinstance(arguments, list):
         for value in arguments:
             _check_sizes(value, total, name)
-    elif name in ("dim", "noise_dim", "hidden", "depth", "shapes"):
+    elif name in ("dim", "noise_dim", "hidden", "depth", "length", "shapes"):
         if isinstance(arguments, int) and arguments > total:
             raise ValueError(f"{name} = {arguments} for {total} numbers in all")

@@ -18,12 +18,16 @@ pytestmark = pytest.mark.usefixtures("own_results")
 def test_a_cell_runs_and_can_be_recorded(method):
     found = runner.run_or_load(get_experiment("livi-uci").cell(method, 0, "smoke"), progress=False).metrics
     assert found.keys() >= {"diabetes_rmse", "diabetes_log_likelihood", "diabetes_noise"}
-    if method in experiment.SPECS:
+    if method == "mnf":
+        assert math.isfinite(found["diabetes_elbo"]) and found["diabetes_elbo_se"] > 0
+    elif method in experiment.SPECS:
         assert math.isfinite(found["diabetes_elbo_low"]) and found["diabetes_elbo_width"] > -5
         assert abs(found["diabetes_elbo_linearized"] - found["diabetes_elbo_low"]) < 50
 
 
-@pytest.mark.parametrize("method", ["livi_full_as_it_is", "livi_min_sv_k_64", "livi_diagonal_lr_5e_3"])
+@pytest.mark.parametrize(
+    "method", ["livi_full_as_it_is", "livi_min_sv_k_64", "livi_diagonal_lr_5e_3", "kivi_lambda_0_1", "mnf_length_4"]
+)
 def test_a_candidate_runs(method):
     found = runner.run_or_load(get_experiment("livi-uci-settings").cell(method, 0, "smoke"), progress=False)
     assert "diabetes_log_likelihood" in found.metrics and found.config["steps"] == 10
@@ -41,13 +45,16 @@ def test_candidates_see_training_data_of_split_0_alone(monkeypatch):
 
 
 def test_baselines_are_configured_as_elsewhere_but_for_the_sets():
-    for method in experiment.BASELINES:
-        here, there = experiment.config(method, "paper"), uci_regression.config(method, "paper")
+    for method in (*experiment.BASELINES, "hmc"):
+        where = get_experiment("livi-uci-chains" if method == "hmc" else "livi-uci")
+        here, there = where.configuration(method, "paper"), uci_regression.config(method, "paper")
         assert here["sets"] == ["kin8nm", "naval"]
         assert {k: v for k, v in here.items() if k not in ("sets", "step_size")} == {
             k: v for k, v in there.items() if k not in ("sets", "step_size")
         }
-    assert set(experiment.config("hmc", "paper")["step_size"]) == {"kin8nm", "naval"}
+    chains = get_experiment("livi-uci-chains")
+    assert set(chains.configuration("hmc", "paper")["step_size"]) == {"kin8nm", "naval"}
+    assert chains.seeds("paper") == (0, 1, 2, 3, 4)
 
 
 def test_the_rows_are_those_of_table_1():
@@ -59,13 +66,19 @@ def test_the_rows_are_those_of_table_1():
     assert get_experiment("livi-uci").row("livi_diagonal", score) == ("livi_full", "best")
     assert "σ = 0.02 prior scales" in experiment.deviations("livi_min_sv", "paper")
     assert "one trained s" in experiment.deviations("livi_diagonal", "paper")
-    assert "chains" in experiment.deviations("hmc", "paper")
+    assert experiment.deviations("hmc", "paper").startswith(
+        "5 of 20 fixed splits"
+    ) and "chains" in experiment.deviations("hmc", "paper")
+    assert "20 draws, λ" in experiment.deviations("kivi", "paper") and "flows of 2" in experiment.deviations(
+        "mnf", "paper"
+    )
 
 
 def test_the_three_rows_differ_as_they_say():
-    full, smallest, diagonal = experiment.STARTS.values()
+    full, smallest, diagonal, kivi, _ = experiment.STARTS.values()
     assert smallest == full | {"objective": full["objective"] | {"entropy": "smallest", "iterations": 5}}
+    assert kivi["sampler"] == full["sampler"]
     assert diagonal == full | {"sampler": full["sampler"] | {"train_noise_scale": True}, "noise_scale_lr": 1.5e-2}
-    full, smallest, diagonal = (experiment.config(m, "paper") for m in experiment.STARTS)
+    full, smallest, diagonal, *_ = (experiment.config(m, "paper") for m in experiment.STARTS)
     assert full["sampler"] == smallest["sampler"] and full["sampler"]["hidden"] == [128] and full["steps"] == 4_000
     assert diagonal["sampler"]["hidden"] == [64] and diagonal["steps"] == 8_000

@@ -4,7 +4,18 @@ import pytest
 import safetensors.torch
 import torch
 
-from gpvi_lib import Flow, Gaussian, Generator, GPVIError, MeanField, NegativeELBO, Particles, fit, load_sampler
+from gpvi_lib import (
+    Flow,
+    Gaussian,
+    Generator,
+    GPVIError,
+    MeanField,
+    MultiplicativeFlow,
+    NegativeELBO,
+    Particles,
+    fit,
+    load_sampler,
+)
 from gpvi_lib import save_sampler as save
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.optimizers import Adam
@@ -25,6 +36,7 @@ SAMPLERS = {
     "particles": lambda rng: Particles(torch.randn(7, 6, generator=rng)),
     "mean field": lambda rng: MeanField(torch.randn(6, generator=rng), 0.3),
     "flow": lambda rng: Flow(6, 4, base_stdev=2.0, rng=rng),
+    "multiplicative flow": lambda rng: MultiplicativeFlow([(), (2, 2), (1,)], torch.zeros(6), length=3, rng=rng),
 }
 
 

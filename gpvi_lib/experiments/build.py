@@ -26,8 +26,9 @@ from gpvi_lib.kernels import RBF
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.laplace import MaximumPosterior
 from gpvi_lib.latent import LatentGenerator, PointEstimate
-from gpvi_lib.livi import AVB, LIVI
+from gpvi_lib.livi import AVB, KIVI, LIVI
 from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
+from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.objectives import (
     GPVI,
     KernelSteinDiscrepancy,
@@ -58,6 +59,7 @@ OBJECTIVES = {
     "function_space": FunctionSpaceParVI,
     "livi": LIVI,
     "avb": AVB,
+    "kivi": KIVI,
     "map": MaximumPosterior,
 }
 POINTS = {"jitter": Jitter, "kde": KDE, "uniform": Uniform}
@@ -147,12 +149,12 @@ def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Genera
     """The sampler of a specification, on ``rng``'s device.
 
     Args:
-        spec: ``particles`` (num), ``mean_field`` (scale, in units of the argument ``scale``), ``flow`` (depth,
-            base_stdev) or ``generator`` (arguments of :class:`Generator`; ``noise_scale_unit: "prior"`` multiplies λ
-            by ``scale``, one λ per coordinate, and ``output_scale: "prior"`` sets the scale of the initial output);
-            ``latent_generator``, ``matrix_generator`` and ``split_matrix_generator`` likewise. Any of them may have a
-            ``dtype``, "float32" (the default) or "float64". ``point_estimate`` (start, sampler) puts numbers without
-            noise before another sampler.
+        spec: ``particles`` (num), ``mean_field`` (scale, in units of the argument ``scale``), ``multiplicative_flow``
+            (the same, with shapes, length, hidden), ``flow`` (depth, base_stdev) or ``generator`` (arguments of
+            :class:`Generator`; ``noise_scale_unit: "prior"`` multiplies λ by ``scale``, one λ per coordinate, and
+            ``output_scale: "prior"`` sets the scale of the initial output); ``latent_generator``, ``matrix_generator``
+            and ``split_matrix_generator`` likewise. Any of them may have a ``dtype``, "float32" (the default) or
+            "float64". ``point_estimate`` (start, sampler) puts numbers without noise before another sampler.
         dim: d.
         scale: the scale of the first samples, a number or ``(d,)``; usually that of the prior.
         rng: all randomness.
@@ -166,6 +168,9 @@ def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Genera
         return Particles(scale * standard_normal((spec["num"], dim), rng, scale))
     if kind == "mean_field":
         return MeanField(scale * standard_normal((dim,), rng, scale), spec["scale"] * scale)
+    if kind == "multiplicative_flow":
+        mean, spread = scale * standard_normal((dim,), rng, scale), spec.pop("scale") * scale
+        return MultiplicativeFlow(spec.pop("shapes"), mean, spread, **spec, rng=rng)
     if kind in GENERATORS:
         return _generator(GENERATORS[kind], spec, dim, scale, rng)
     if kind == "point_estimate":
@@ -174,7 +179,8 @@ def build_sampler(spec: dict, dim: int, scale: float | Tensor, rng: torch.Genera
         return PointEstimate(build_sampler(inner, dim - len(start), scale[len(start) :], rng), start)
     if kind == "flow":
         return Flow(dim, **spec, rng=rng, dtype=scale.dtype, device=rng.device)
-    raise UnknownName.among("sampler", kind, ("particles", "mean_field", *GENERATORS, "flow", "point_estimate"))
+    kinds = ("particles", "mean_field", "multiplicative_flow", *GENERATORS, "flow", "point_estimate")
+    raise UnknownName.among("sampler", kind, kinds)
 
 
 GENERATORS: dict[str, Callable[..., Sampler]] = {

@@ -16,6 +16,7 @@ from gpvi_lib.inverse import BlockInverse, HelperInverse, kernel_gradients
 from gpvi_lib.kernels import RBF
 from gpvi_lib.latent import LatentSampler
 from gpvi_lib.metrics import wasserstein_1d
+from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, with_density
 from gpvi_lib.targets import Target
@@ -96,10 +97,12 @@ def findings(report: CheckReport) -> dict[str, float]:
 
 
 def has_density(sampler: Sampler) -> bool:
-    """Whether it is mean field, or a generator with λ and as many noises as coordinates."""
+    """Whether it has a density, or as a multiplicative flow a bound of it: a generator has one with λ."""
     if isinstance(sampler, LatentSampler):
         return False
-    return isinstance(sampler, MeanField) or (isinstance(sampler, Generator) and sampler.log_noise_scale is not None)
+    return isinstance(sampler, MeanField | MultiplicativeFlow) or (
+        isinstance(sampler, Generator) and sampler.log_noise_scale is not None
+    )
 
 
 @torch.no_grad()

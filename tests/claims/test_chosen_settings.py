@@ -19,5 +19,5 @@ def livi_uci_scores(row: str) -> dict[str, float]:
 @pytest.mark.parametrize("row", livi_uci.STARTS)
 def test_the_change_that_livi_takes_on_uci_is_the_best_by_data_put_aside(row):
     scores = livi_uci_scores(row)
-    assert scores.keys() == livi_uci.CHANGES.keys()
+    assert scores.keys() == livi_uci.CHANGES[row].keys()
     assert max(scores, key=scores.__getitem__) == livi_uci.CHOSEN[row]
