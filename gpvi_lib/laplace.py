@@ -69,6 +69,20 @@ class LastLayerLaplace(Sampler):
         return torch.cat([fixed, self.mode[-len(self.lower) :] + moved], dim=-1)
 
 
+def classifiers_prior(name: str, target: Posterior) -> NormalPrior:
+    """The prior of a classifier's posterior.
+
+    Raises:
+        ValueError: for another likelihood or prior; ``name`` says who asks.
+    """
+    if not isinstance(target.likelihood, CategoricalLikelihood) or not isinstance(target.prior, NormalPrior):
+        raise ValueError(
+            f"{name} is for a CategoricalLikelihood and a NormalPrior, got {type(target.likelihood).__name__} and "
+            f"{type(target.prior).__name__}"
+        )
+    return target.prior
+
+
 @torch.no_grad()
 def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLayerLaplace:
     r"""Laplace's approximation over the last linear layer, with its full generalised Gauss–Newton matrix.
@@ -95,11 +109,7 @@ def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLaye
         >>> sampler.sample(4, rng).shape
         torch.Size([4, 51])
     """
-    if not isinstance(target.likelihood, CategoricalLikelihood) or not isinstance(target.prior, NormalPrior):
-        raise ValueError(
-            "last_layer_laplace is for a CategoricalLikelihood and a NormalPrior, got "
-            f"{type(target.likelihood).__name__} and {type(target.prior).__name__}"
-        )
+    prior = classifiers_prior("last_layer_laplace", target)
     total: Tensor | None = None
     for inputs in target.inputs.split(DATA_AT_ONCE):
         features, logits = target.network.last_features(mode, inputs)
@@ -108,7 +118,7 @@ def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLaye
         total = part if total is None else total + part
     assert total is not None, "a posterior has data"
     precision = target.power * _in_order(total)
-    scale = torch.as_tensor(target.prior.scale, dtype=precision.dtype, device=mode.device).expand(target.dim)
+    scale = torch.as_tensor(prior.scale, dtype=precision.dtype, device=mode.device).expand(target.dim)
     precision.diagonal().add_(scale[-len(precision) :] ** -2)
     return LastLayerLaplace(mode, precision)
 

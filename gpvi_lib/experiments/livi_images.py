@@ -6,6 +6,7 @@ them from test images.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,7 @@ from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.evaluation import differing, fixed_draws
 from gpvi_lib.lab.experiment import Outcome, RunContext
 from gpvi_lib.laplace import last_layer_laplace
+from gpvi_lib.laplace_full import KroneckerLaplace, LinearizedModule, kronecker_laplace, low_rank_laplace
 from gpvi_lib.metrics import accuracy, auroc, expected_calibration_error, log_likelihood
 from gpvi_lib.networks import FlatModule, lenet5_unpadded, mlp
 from gpvi_lib.samplers import Particles, Sampler
@@ -29,6 +31,11 @@ THEN = {"seed": 12_345}
 AT_ONCE = 2_000
 """Images in one batched call, which bounds the memory of an evaluation."""
 QUANTILES = torch.linspace(0, 1, 101, dtype=torch.float64)
+LAPLACE: dict[bool | str, Callable[[Posterior, Tensor], Sampler]] = {
+    True: last_layer_laplace,
+    "kronecker": kronecker_laplace,
+    "low_rank": low_rank_laplace,
+}
 NETWORKS = {
     "mlp": lambda: mlp([64, 32, 10]),
     "lenet": lenet5_unpadded,
@@ -130,8 +137,10 @@ def rotated_scores(
 def trained(config: dict, target: Posterior, context: RunContext) -> tuple[Sampler, dict[str, Tensor], float]:
     """The sampler of a configuration after training, the claimed ELBO on the way, and the seconds."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
-    scale = target.network.fan_in_scale().to(context.device)
-    sampler = build_sampler(config["sampler"], target.dim, scale, rng)
+    scale, spec = target.network.fan_in_scale().to(context.device), config["sampler"]
+    if spec["kind"] == "multiplicative_flow":
+        spec = spec | {"shapes": target.network.shapes}
+    sampler = build_sampler(spec, target.dim, scale, rng)
     result = train(
         sampler, target, build_objective(config["objective"]), config, context, rng, lambda step, sampler: {}
     )
@@ -141,7 +150,7 @@ def trained(config: dict, target: Posterior, context: RunContext) -> tuple[Sampl
     }
     if config.get("laplace"):
         assert isinstance(sampler, Particles)
-        return last_layer_laplace(target, sampler.x[0].detach()), curves, result.seconds
+        return LAPLACE[config["laplace"]](target, sampler.x[0].detach()), curves, result.seconds
     return sampler, curves, result.seconds
 
 
@@ -150,9 +159,11 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     data = images(config, context.device)
     target = posterior(config, data)
     sampler, curves, seconds = trained(config, target, context)
-    weights = fixed_draws(sampler, config["samples"], EVALUATION_SEED)
-    known = probabilities(target.network, weights, data.test_inputs)
-    others = {name: probabilities(target.network, weights, x) for name, x in data.unseen.items()}
+    weights, network = fixed_draws(sampler, config["samples"], EVALUATION_SEED), target.network
+    if isinstance(sampler, KroneckerLaplace):
+        network = LinearizedModule(network, sampler.mode)
+    known = probabilities(network, weights, data.test_inputs)
+    others = {name: probabilities(network, weights, x) for name, x in data.unseen.items()}
     metrics = {
         "accuracy_percent": 100 * accuracy(known, data.test_labels),
         "nll": -log_likelihood(known, data.test_labels),
@@ -168,5 +179,5 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     if config["angles"]:
         some = slice(config["rotated"])
         turned = (data.test_inputs[some], data.test_labels[some], config["angles"])
-        arrays |= rotated_scores(target.network, weights, *turned)
+        arrays |= rotated_scores(network, weights, *turned)
     return Outcome(metrics, arrays | {f"training_{name}": curve for name, curve in curves.items()}, seconds)

@@ -81,7 +81,7 @@ CHANGES: dict[str, dict[str, dict]] = {
 """What the search tried, one change at a time."""
 CHOSEN = {
     "livi_full": "width_128", "livi_min_sv": "width_128", "livi_diagonal": "steps_8000",
-    "kivi": "as_it_is", "mnf": "as_it_is",
+    "kivi": "as_it_is", "mnf": "lr_5e-3",
 }  # fmt: skip
 """The best mean log-likelihood of what :data:`VALIDATED` put aside (records of ``livi-uci-settings``)."""
 SPECS: dict[str, dict] = {row: with_change(TRAINING | STARTS[row], CHANGES[row][CHOSEN[row]]) for row in STARTS}

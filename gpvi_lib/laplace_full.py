@@ -1,0 +1,277 @@
+"""Laplace's approximation of all weights: Kronecker factors of each layer, or the largest eigenvalues.
+
+Both are around a mode of a classifier's posterior with a normal prior of one scale σ, whose precision 1/σ² is exact.
+A :class:`LinearizedModule` predicts with the expansion of the network that the first of them is exact for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, eigsh
+from torch import Tensor, nn
+from torch.func import functional_call, jvp
+from torch.nn import functional as F
+
+from gpvi_lib.checks import check_count
+from gpvi_lib.laplace import DATA_AT_ONCE, classifiers_prior
+from gpvi_lib.networks import FlatModule
+from gpvi_lib.samplers import Sampler, standard_normal
+from gpvi_lib.targets.posterior import Posterior
+
+
+class LinearizedModule(FlatModule):
+    """A network replaced by its first-order expansion in the weights, ``f(x; m) + J(x) (w - m)``.
+
+    Args:
+        network: any network.
+        mode: ``m (d,)``.
+
+    Example:
+        >>> network, rng = FlatModule(mlp([2, 8, 3])), torch.Generator().manual_seed(0)
+        >>> w, x = torch.randn(5, network.dim, generator=rng), torch.ones(4, 2)
+        >>> linear = LinearizedModule(network, w[0])
+        >>> linear(w, x).shape, torch.equal(linear(w[:1], x), network(w[:1], x))
+        (torch.Size([5, 4, 3]), True)
+    """
+
+    def __init__(self, network: FlatModule, mode: Float[Tensor, " d"]) -> None:
+        super().__init__(network.module)
+        self._network, self._mode = network, mode
+
+    def __call__(self, w: Float[Tensor, "n d"], inputs) -> Float[Tensor, "n b c"]:
+        """Outputs of all ``n`` networks."""
+        mode = self._mode[None]
+        found = [jvp(lambda at: self._network(at, inputs), (mode,), (row[None] - mode,)) for row in w]
+        return torch.cat([outputs + slope for outputs, slope, *_ in found])
+
+
+@dataclass(frozen=True)
+class LayerFactors:
+    """One layer's matrix ``A ⊗ G`` by its eigenvectors.
+
+    Attributes:
+        of_inputs: of ``A (i, i)``, the second moment of what enters, a one appended.
+        of_outputs: of ``G (o, o)``, that of the slopes at what leaves.
+        precision: eigenvalues of the posterior's precision, ``(o, i)``.
+    """
+
+    of_inputs: Float[Tensor, "i i"]
+    of_outputs: Float[Tensor, "o o"]
+    precision: Float[Tensor, "o i"]
+
+
+class KroneckerLaplace(Sampler):
+    """A normal around the mode, independent between layers; :func:`kronecker_laplace` makes it."""
+
+    mode: Tensor
+
+    def __init__(self, mode: Float[Tensor, " d"], layers: list[LayerFactors]) -> None:
+        super().__init__()
+        self.dim, self.layers = len(mode), layers
+        self.register_buffer("mode", mode.detach().clone())
+
+    def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """``M + U_G (E / √P) U_Aᵀ`` for each layer, E standard normal."""
+        n, parts = self._number(num_samples), []
+        for layer in self.layers:
+            noise = standard_normal((n, *layer.precision.shape), rng, layer.precision)
+            moved = layer.of_outputs @ (noise / layer.precision.sqrt()) @ layer.of_inputs.mT
+            parts += [moved[..., :-1].flatten(1), moved[..., -1]]
+        return self.mode + torch.cat(parts, dim=-1).to(self.mode.dtype)
+
+
+class LowRankLaplace(Sampler):
+    r"""A normal with precision ``U diag(e) Uᵀ + I/σ²`` around the mode; :func:`low_rank_laplace` makes it.
+
+    Args:
+        mode: ``(d,)``.
+        vectors: U, ``(d, r)``, orthonormal.
+        values: e > 0, ``(r,)``.
+        scale: σ.
+
+    Example:
+        >>> sampler = LowRankLaplace(torch.zeros(2), torch.tensor([[1.0], [0.0]]), torch.tensor([3.0]), scale=1.0)
+        >>> x = sampler.sample(10_000, torch.Generator().manual_seed(0))
+        >>> [round(sd, 1) for sd in x.std(0).tolist()]  # 1 / √(3 + 1), and the prior's
+        [0.5, 1.0]
+    """
+
+    mode: Tensor
+
+    def __init__(
+        self, mode: Float[Tensor, " d"], vectors: Float[Tensor, "d r"], values: Float[Tensor, " r"], scale: float
+    ) -> None:
+        super().__init__()
+        self.dim, self.vectors, self.values, self.scale = len(mode), vectors, values, float(scale)
+        self.register_buffer("mode", mode.detach().clone())
+
+    def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
+        """``m + σ ε``, shortened along each eigenvector."""
+        noise = standard_normal((self._number(num_samples), self.dim), rng, self.vectors)
+        shorter = (self.values + self.scale**-2).rsqrt() - self.scale
+        return self.mode + (self.scale * noise + ((noise @ self.vectors) * shorter) @ self.vectors.mT).to(self.mode)
+
+
+def _scale(name: str, target: Posterior) -> float:
+    """σ of the prior.
+
+    Raises:
+        ValueError: unless there is one.
+    """
+    scale = torch.as_tensor(classifiers_prior(name, target).scale)
+    if scale.numel() != 1:
+        raise ValueError(f"{name} needs a NormalPrior of one scale, got {scale.numel()}: take last_layer_laplace")
+    return float(scale)
+
+
+def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> KroneckerLaplace:
+    r"""The generalised Gauss–Newton matrix of all weights, each layer's block as ``A ⊗ G`` (Martens and Grosse 2015).
+
+    With slopes ``g_c`` of ``√p_c (e_c - p)ᵀ f(x)``, whose squares sum to the Hessian of the likelihood,
+
+    .. math:: A = \frac1N \sum_n \sum_t a_{nt} a_{nt}^T, \qquad G = \frac1T \sum_n \sum_t \sum_c g_{ntc} g_{ntc}^T,
+
+    t the T places where a convolution is applied, 1 for a fully connected layer. For one such layer alone it is exact
+    where ``a`` and ``g`` are independent over the data.
+
+    Args:
+        target: with a :class:`CategoricalLikelihood` and a :class:`NormalPrior` of one scale; all weights of its
+            network are in ``nn.Linear`` and ``nn.Conv2d`` with biases.
+        mode: the weights where the posterior is largest, as training found them.
+
+    Raises:
+        ValueError: for another likelihood, prior or layer.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> x, labels = torch.randn(20, 2, generator=rng), torch.arange(20) % 3
+        >>> target = Posterior(mlp([2, 8, 3]), CategoricalLikelihood(), x, labels, NormalPrior(1.0))
+        >>> sampler = kronecker_laplace(target, torch.zeros(target.dim))  # at trained weights, that is
+        >>> sampler.sample(4, rng).shape
+        torch.Size([4, 51])
+    """
+    scale = _scale("kronecker_laplace", target)
+    module = target.network.module
+    layers = _layers(target.network)
+    inputs_squared, slopes_squared = ([mode.new_zeros((), dtype=torch.float64) for _ in layers] for _ in range(2))
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    handles = [layer.register_forward_hook(lambda m, args, out: seen.update({m: (args[0], out)})) for layer in layers]
+    weights = target.network.unflatten(mode.detach().requires_grad_())
+    try:
+        for inputs in target.inputs.split(DATA_AT_ONCE):
+            with torch.enable_grad():
+                logits = functional_call(module, weights, (inputs,))
+            entering, leaving = zip(*(seen[layer] for layer in layers), strict=True)
+            p = logits.detach().softmax(-1)
+            for i, (layer, a) in enumerate(zip(layers, entering, strict=True)):
+                inputs_squared[i] = inputs_squared[i] + _second_moment(_patches(layer, a.detach()))
+            for c in range(p.shape[1]):
+                root = p[:, c, None].sqrt() * (F.one_hot(torch.tensor(c, device=p.device), p.shape[1]) - p)
+                slopes = torch.autograd.grad((logits * root).sum(), leaving, retain_graph=True)
+                for i, g in enumerate(slopes):
+                    places = g.flatten(2).mT if g.ndim == 4 else g[:, None]
+                    slopes_squared[i] = slopes_squared[i] + _second_moment(places) / places.shape[1]
+    finally:
+        for handle in handles:
+            handle.remove()
+    found = []
+    for a, g in zip(inputs_squared, slopes_squared, strict=True):
+        (a_values, a_vectors), (g_values, g_vectors) = torch.linalg.eigh(a / target.num_data), torch.linalg.eigh(g)
+        curvature = target.power * g_values.clamp_min(0)[:, None] * a_values.clamp_min(0)
+        found.append(LayerFactors(a_vectors, g_vectors, curvature + scale**-2))
+    return KroneckerLaplace(mode, found)
+
+
+def _layers(network: FlatModule) -> list[nn.Linear | nn.Conv2d]:
+    """The layers that hold all weights, in their order.
+
+    Raises:
+        ValueError: if some weights are elsewhere.
+    """
+    layers = [part for part in network.module.modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    theirs = [p for layer in layers for p in (layer.weight, layer.bias)]
+    all_of_them = list(network.module.parameters())
+    same = len(theirs) == len(all_of_them) and all(a is b for a, b in zip(theirs, all_of_them, strict=True))
+    if not same or not all(p.requires_grad for p in all_of_them) or any(map(_is_grouped, layers)):
+        raise ValueError(
+            "kronecker_laplace is for networks whose weights are all trained, in nn.Linear and nn.Conv2d with biases "
+            "and without groups: take low_rank_laplace"
+        )
+    return layers
+
+
+def _is_grouped(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Conv2d) and (layer.groups > 1 or layer.padding_mode != "zeros")
+
+
+def _patches(layer: nn.Module, entering: Tensor) -> Float[Tensor, "b t i"]:
+    """What each application of a layer multiplies, a one appended."""
+    if isinstance(layer, nn.Conv2d):
+        arguments = {"dilation": layer.dilation, "padding": layer.padding, "stride": layer.stride}
+        a = F.unfold(entering, layer.kernel_size, **arguments).mT  # type: ignore[arg-type]  # no padding by name here
+    else:
+        a = entering[:, None]
+    return torch.cat([a, torch.ones_like(a[..., :1])], dim=-1)
+
+
+def _second_moment(a: Float[Tensor, "b t i"]) -> Float[Tensor, "i i"]:
+    """``Σ a aᵀ`` over data and places, in float64."""
+    flat = a.flatten(0, 1).double()
+    return flat.mT @ flat
+
+
+def low_rank_laplace(target: Posterior, mode: Float[Tensor, " d"], rank: int = 10) -> LowRankLaplace:
+    """The Hessian of the likelihood in its ``rank`` largest eigenvalues, by Lanczos on products with vectors.
+
+    All other directions keep the prior's width, however well the data know them: that is the approximation.
+
+    Args:
+        target: with a :class:`CategoricalLikelihood` and a :class:`NormalPrior` of one scale.
+        mode: the weights where the posterior is largest, as training found them.
+        rank: how many eigenvalues; those that are not positive are left out.
+
+    Raises:
+        ValueError: for another likelihood or prior, or ``rank`` not between 1 and d - 1.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> x, labels = torch.randn(20, 2, generator=rng), torch.arange(20) % 3
+        >>> target = Posterior(mlp([2, 8, 3]), CategoricalLikelihood(), x, labels, NormalPrior(1.0))
+        >>> low_rank_laplace(target, torch.zeros(target.dim), rank=3).sample(4, rng).shape
+        torch.Size([4, 51])
+    """
+    scale = _scale("low_rank_laplace", target)
+    check_count("rank", rank)
+    if rank >= target.dim:
+        raise ValueError(f"rank must be below the number of weights, {target.dim}, got {rank}")
+
+    def product(v) -> object:
+        vector = torch.as_tensor(v, dtype=mode.dtype, device=mode.device).reshape(-1)
+        total = sum(_hessian_products(target, mode.detach(), vector), torch.zeros_like(mode))
+        return total.double().cpu().numpy()
+
+    operator = LinearOperator((target.dim, target.dim), matvec=product, dtype="float64")
+    start = torch.ones(target.dim, dtype=torch.float64).numpy()
+    values, vectors = eigsh(operator, k=rank, which="LA", tol=TOLERANCE, v0=start)
+    good = values > 0
+    chosen, curvature = (torch.from_numpy(part.copy()).to(mode.device) for part in (vectors[:, good], values[good]))
+    return LowRankLaplace(mode, chosen, curvature, scale)
+
+
+TOLERANCE = 1e-3
+"""Relative, of the eigenvalues."""
+
+
+def _hessian_products(target: Posterior, mode: Tensor, vector: Tensor) -> Iterator[Tensor]:
+    """``H v`` of minus the log-likelihood to the target's power, some data after the other."""
+    for rows in torch.arange(target.num_data, device=mode.device).split(DATA_AT_ONCE):
+        at = mode[None].requires_grad_()
+        with torch.enable_grad():
+            share = len(rows) / target.num_data  # log_likelihood speaks for all data
+            value = -share * target.power * target.log_likelihood(at, rows).sum()
+            (slope,) = torch.autograd.grad(value, at, create_graph=True)
+            yield torch.autograd.grad((slope[0] * vector).sum(), at)[0][0]
