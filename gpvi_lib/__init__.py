@@ -26,6 +26,13 @@ from gpvi_lib.kernels import RBF, kernel_gradient_sum, median_bandwidth
 from gpvi_lib.langevin import LangevinNetwork, share_outside
 from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
 from gpvi_lib.laplace import LastLayerLaplace, MaximumPosterior, last_layer_laplace
+from gpvi_lib.laplace_full import (
+    KroneckerLaplace,
+    LinearizedModule,
+    LowRankLaplace,
+    kronecker_laplace,
+    low_rank_laplace,
+)
 from gpvi_lib.latent import LatentGenerator, LatentSampler, PointEstimate
 from gpvi_lib.livi import AVB, KIVI, LIVI
 from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
@@ -128,6 +135,7 @@ __all__ = [
     "InverseJacobian",
     "Jitter",
     "KernelSteinDiscrepancy",
+    "KroneckerLaplace",
     "LangevinNetwork",
     "LastLayerLaplace",
     "LatentGenerator",
@@ -135,8 +143,10 @@ __all__ = [
     "LearnedNoise",
     "LineGrid",
     "Linearization",
+    "LinearizedModule",
     "LogisticPosterior",
     "LogisticPrior",
+    "LowRankLaplace",
     "MatrixGenerator",
     "MaximumLikelihood",
     "MaximumPosterior",
@@ -183,6 +193,7 @@ __all__ = [
     "gaussian_chain",
     "hmc",
     "kernel_gradient_sum",
+    "kronecker_laplace",
     "ksd_u_statistic",
     "last_layer_laplace",
     "leapfrog",
@@ -190,6 +201,7 @@ __all__ = [
     "lenet5_unpadded",
     "linearized_entropy",
     "load_sampler",
+    "low_rank_laplace",
     "mala",
     "median_bandwidth",
     "mlp",

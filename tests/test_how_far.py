@@ -14,7 +14,7 @@ from gpvi_lib.report.how_far import Row
 PAPERS = ("gpvi/", "fpovi/", "livi/", "wild-vi/")
 ALIKE = {item for item in PRINTED if item.startswith(("fpovi/table5/", "fpovi/figure1/"))}
 """Of the runs of another item: likelihoods beside errors, other regions of the toy."""
-SETS = ("uci-regression", "livi-uci")
+SETS = ("uci-regression", "livi-uci", "livi-uci-chains")
 PAGE = (repository() / "docs" / "how-far.md").read_text()
 
 

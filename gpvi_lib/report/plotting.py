@@ -59,6 +59,10 @@ METHOD_LABELS: dict[str, str] = {
     "avb": "AVB",
     "map": "MAP",
     "last_layer_laplace": "Last-layer Laplace",
+    "full_linearised_laplace": "Laplace, all weights, linearised",
+    "full_laplace": "Laplace, all weights, rank 10",
+    "kivi": "KIVI",
+    "mnf": "Multiplicative flows",
 }
 """Method -> its name for a reader; `<method>_best` is the same method at the strongest setting we know."""
 
@@ -91,6 +95,10 @@ METHOD_COLOURS: dict[str, str] = {
     "avb": "#b27300",
     "map": "#735973",
     "last_layer_laplace": "#0d408c",
+    "full_linearised_laplace": "#b03b27",
+    "full_laplace": "#4e3b4e",
+    "kivi": "#9cc489",
+    "mnf": "#4e0027",
 }
 """Method -> its colour in every figure; `<method>_best` has the method's own.
 
@@ -120,7 +128,17 @@ VARIANTS = {
 }
 """Endings of rows that are another setting of a method, and have its colour."""
 
-for _method in ("livi_full", "livi_min_sv", "livi_diagonal", "gpvi_exact_density", "mf_vi", "f_svgd", "svgd", "gp"):
+for _method in (
+    "livi_full",
+    "livi_min_sv",
+    "livi_diagonal",
+    "gpvi_exact_density",
+    "mf_vi",
+    "mnf",
+    "f_svgd",
+    "svgd",
+    "gp",
+):
     for _end, _said in VARIANTS.items():
         METHOD_LABELS[f"{_method}_{_end}"] = f"{METHOD_LABELS[_method]} ({_said})"
         METHOD_COLOURS[f"{_method}_{_end}"] = METHOD_COLOURS[_method]

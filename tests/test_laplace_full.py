@@ -1,0 +1,157 @@
+"""Laplace's approximation of all weights, against matrices that are written out; linearised networks."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.func import hessian, jacrev
+from torch.testing import assert_close
+
+from gpvi_lib import CategoricalLikelihood, FlatModule, NormalLikelihood, NormalPrior, Posterior, mlp
+from gpvi_lib.laplace_full import LinearizedModule, LowRankLaplace, kronecker_laplace, low_rank_laplace
+
+F64 = torch.float64
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def convolutional(size: int = 3) -> nn.Module:
+    """One convolution, applied at ``(size - 2)^2`` places, and a layer behind it."""
+    places = (size - 2) ** 2
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(2 * places, 3))
+
+
+def classifier(module: nn.Module, n: int, shape=(1, 3, 3), power: float = 0.7, scale: float = 0.5) -> Posterior:
+    rng = seeded(1)
+    x = torch.randn(n, *shape, generator=rng, dtype=F64)
+    labels = torch.randint(3, (n,), generator=rng)
+    return Posterior(module.double(), CategoricalLikelihood(), x, labels, NormalPrior(scale), power=power)
+
+
+def mode_of(target: Posterior) -> torch.Tensor:
+    return 0.3 * torch.randn(target.dim, generator=seeded(2), dtype=F64)
+
+
+def gauss_newton(target: Posterior, mode: torch.Tensor) -> torch.Tensor:
+    """``Σ_n J_nᵀ (diag(p_n) - p_n p_nᵀ) J_n``, times the power."""
+    jacobian = jacrev(lambda w: target.network(w[None], target.inputs)[0])(mode)
+    p = target.network(mode[None], target.inputs)[0].softmax(-1)
+    middle = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+    return target.power * torch.einsum("nca,ncd,ndb->ab", jacobian, middle, jacobian)
+
+
+def blocks(sampler) -> list[torch.Tensor]:
+    """Each layer's precision, in the order of its flattened weights and then its biases."""
+    found = []
+    for layer in sampler.layers:
+        both = torch.kron(layer.of_outputs, layer.of_inputs)
+        matrix = both * layer.precision.flatten() @ both.mT
+        index = torch.arange(len(matrix)).view(layer.precision.shape)
+        order = torch.cat([index[:, :-1].flatten(), index[:, -1]])
+        found.append(matrix[order][:, order])
+    return found
+
+
+@pytest.mark.parametrize("module", [convolutional(), mlp([9, 4, 3], "tanh")], ids=["convolution", "mlp"])
+def test_kronecker_factors_of_one_datum_and_one_place_are_exact(module):
+    """There the blocks of the Gauss–Newton matrix are products themselves."""
+    target = classifier(module, 1)
+    mode = mode_of(target)
+    exact, start = gauss_newton(target, mode), 0
+    for block in blocks(kronecker_laplace(target, mode)):
+        inside = slice(start, start + len(block))
+        assert_close(block, exact[inside, inside] + 4 * torch.eye(len(block), dtype=F64))
+        start += len(block)
+    assert start == target.dim
+
+
+def test_kronecker_factors_of_many_data_are_products_of_means():
+    """A convolution at nine places: by the definition, datum by datum and place by place."""
+    target = classifier(convolutional(5), 7, (1, 5, 5))
+    mode = mode_of(target)
+    weight, bias, *_ = target.network.unflatten(mode).values()
+    last_weight, last_bias = list(target.network.unflatten(mode).values())[2:]
+    inputs, slopes = torch.zeros(10, 10, dtype=F64), torch.zeros(2, 2, dtype=F64)
+    for image in target.inputs:
+        patches = [image[0, i : i + 3, j : j + 3].flatten() for i in range(3) for j in range(3)]
+        a = torch.cat([torch.stack(patches), torch.ones(9, 1, dtype=F64)], -1)
+        out = (a @ torch.cat([weight.flatten(1), bias[:, None]], -1).mT).requires_grad_()
+        logits = out.mT.tanh().flatten() @ last_weight.mT + last_bias
+        p = logits.softmax(-1).detach()
+        inputs += a.mT @ a / 7
+        for c in range(3):
+            root = p[c].sqrt() * (torch.eye(3, dtype=F64)[c] - p)
+            (g,) = torch.autograd.grad(logits @ root, out, retain_graph=True)
+            slopes += g.mT @ g / 9
+    values, vectors = torch.linalg.eigh(0.7 * torch.kron(slopes, inputs))
+    found = kronecker_laplace(target, mode).layers[0]
+    assert_close(found.precision.flatten().sort().values, values.clamp_min(0) + 4)
+    assert vectors.shape == (20, 20)
+
+
+def test_draws_of_kronecker_factors_have_their_covariance():
+    target = classifier(mlp([9, 2, 3], "tanh"), 30)
+    mode, number = mode_of(target), 40_000
+    sampler = kronecker_laplace(target, mode)
+    draws = sampler.sample(number, seed=5) - mode
+    exact = torch.block_diag(*(torch.linalg.inv(block) for block in blocks(sampler)))
+    error = (draws.mT @ draws / number - exact).norm() / exact.norm()
+    assert float(error) < 2 * math.sqrt(target.dim / number)
+
+
+def test_low_rank_has_the_largest_eigenvalues_of_the_hessian(monkeypatch):
+    """Summed up over parts of the data, as large ones are."""
+    monkeypatch.setattr("gpvi_lib.laplace_full.DATA_AT_ONCE", 13)
+    target = classifier(mlp([9, 4, 3], "tanh"), 50)
+    mode = mode_of(target)
+    exact = hessian(lambda w: -target.power * target.log_likelihood(w[None])[0])(mode)
+    found = low_rank_laplace(target, mode, rank=4)
+    assert_close(found.values, torch.linalg.eigvalsh(exact)[-4:], rtol=1e-3, atol=0)
+    assert_close(exact @ found.vectors, found.vectors * found.values, rtol=0, atol=0.05 * float(found.values.max()))
+
+
+def test_draws_of_low_rank_have_its_covariance():
+    vectors = torch.linalg.qr(torch.randn(6, 2, generator=seeded(), dtype=F64)).Q
+    values, scale, number = torch.tensor([50.0, 3.0], dtype=F64), 0.5, 40_000
+    sampler = LowRankLaplace(torch.ones(6, dtype=F64), vectors, values, scale)
+    draws = sampler.sample(number, seed=3) - 1
+    exact = torch.linalg.inv(vectors * values @ vectors.mT + 4 * torch.eye(6, dtype=F64))
+    assert float((draws.mT @ draws / number - exact).norm() / exact.norm()) < 2 * math.sqrt(6 / number)
+
+
+def test_a_linearised_network_is_linear_and_has_the_networks_slope():
+    network = FlatModule(convolutional().double())
+    mode = 0.3 * torch.randn(network.dim, generator=seeded(), dtype=F64)
+    x, step = torch.randn(4, 1, 3, 3, generator=seeded(1), dtype=F64), torch.ones_like(mode)
+    linear = LinearizedModule(network, mode)
+    at, one, two = linear(torch.stack([mode, mode + step, mode + 2 * step]), x)
+    assert_close(at, network(mode[None], x)[0])
+    assert_close(two - at, 2 * (one - at))
+    near = network(torch.stack([mode + 1e-6 * step, mode - 1e-6 * step]), x)
+    assert_close(one - at, (near[0] - near[1]) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_what_they_are_not_for_is_refused():
+    target = classifier(mlp([9, 4, 3]), 5)
+    mode = mode_of(target)
+    with pytest.raises(ValueError, match="rank must be below the number of weights, 55, got 55"):
+        low_rank_laplace(target, mode, 55)
+    wide = Posterior(target.network, CategoricalLikelihood(), target.inputs, target.targets)
+    with pytest.raises(ValueError, match="kronecker_laplace needs a NormalPrior of one scale, got 55"):
+        kronecker_laplace(wide, mode)
+    regression = Posterior(nn.Linear(2, 1), NormalLikelihood(0.1), torch.zeros(3, 2), torch.zeros(3))
+    with pytest.raises(
+        ValueError, match="low_rank_laplace is for a CategoricalLikelihood and a NormalPrior, got Normal"
+    ):
+        low_rank_laplace(regression, torch.zeros(3))
+    for module in (
+        nn.Sequential(nn.Flatten(), nn.Linear(9, 3), nn.LayerNorm(3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(9, 3, bias=False)),
+        nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 3, 1, padding_mode="circular"), nn.Flatten()),
+    ):
+        other = classifier(module, 5)
+        with pytest.raises(ValueError, match=r"all trained, in nn\.Linear and nn\.Conv2d .* take low_rank_laplace"):
+            kronecker_laplace(other, torch.zeros(other.dim, dtype=F64))
