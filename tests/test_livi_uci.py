@@ -54,6 +54,7 @@ def test_chains_are_those_of_elsewhere_but_longer():
     chains = get_experiment("livi-uci-chains")
     here, there = chains.configuration("hmc", "paper"), uci_regression.config("hmc", "paper")
     assert here["sets"] == ["kin8nm", "naval"] == list(here["step_size"])
+    assert here["adapt"] and "adapt" not in there
     changed = {key for key in there if here[key] != there[key]}
     assert changed == {"sets", "step_size", "num_leapfrog", "num_steps", "burn_in", "start"}
     assert here["start"] == there["start"] | {"steps": 3_000}
@@ -72,7 +73,7 @@ def test_the_rows_are_those_of_table_1():
     assert "σ = 0.02 prior scales" in experiment.deviations("livi_min_sv", "paper")
     assert "one trained s" in experiment.deviations("livi_diagonal", "paper")
     assert experiment.chain_deviations("hmc", "paper").startswith("5 of 20 fixed splits")
-    assert experiment.chain_deviations("hmc", "paper").endswith("4 chains of 200 draws")
+    assert experiment.chain_deviations("hmc", "paper").endswith("4 chains of 150 draws")
     assert "20 draws, λ" in experiment.deviations("kivi", "paper") and "flows of 2" in experiment.deviations(
         "mnf", "paper"
     )

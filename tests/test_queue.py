@@ -1,6 +1,7 @@
 """The queue of long runs: its list, its order, and that a kill costs nothing."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -164,3 +165,9 @@ def _wait_for_a_checkpoint(process, patience=120.0):
 
 def _newest(folder):
     return max((path.stat().st_mtime_ns for path in folder.glob("*.pt")), default=0)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_can_be_sent_to_a_worker(name):
+    there, here = pickle.loads(pickle.dumps(EXPERIMENTS[name])), EXPERIMENTS[name]
+    assert there.methods == here.methods and there.data_sets("paper") == here.data_sets("paper")

@@ -133,7 +133,8 @@ def _run_hmc(config: dict, name: str, problem: Problem, context: RunContext) -> 
     train(start, target, build_objective({"kind": "likelihood"}), settings, context, rng, lambda step, sampler: {})
     settings = config | {"step_size": config["step_size"][name]}
     unit = target.prior.scale
-    result = run_hmc(settings, lambda u: target.log_prob(unit * u), start.x.detach() / unit, context, rng)
+    first, adapt = start.x.detach() / unit, config.get("adapt", False)
+    result = run_hmc(settings, lambda u: target.log_prob(unit * u), first, context, rng, adapt=adapt)
     draws = target.prior.scale * result.samples
     metrics, arrays = problem.outcome(evenly(draws.flatten(0, 1), config["samples"]))
     means = torch.stack([problem.posterior.network(w, problem.inputs)[..., 0].detach() for w in draws.transpose(0, 1)])
