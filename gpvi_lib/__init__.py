@@ -28,6 +28,7 @@ from gpvi_lib.langevin_exact import LineGrid, gaussian_chain
 from gpvi_lib.laplace import LastLayerLaplace, MaximumPosterior, last_layer_laplace
 from gpvi_lib.laplace_full import (
     KroneckerLaplace,
+    LayerFactors,
     LinearizedModule,
     LowRankLaplace,
     kronecker_laplace,
@@ -140,6 +141,7 @@ __all__ = [
     "LastLayerLaplace",
     "LatentGenerator",
     "LatentSampler",
+    "LayerFactors",
     "LearnedNoise",
     "LineGrid",
     "Linearization",

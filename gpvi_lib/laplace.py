@@ -111,8 +111,8 @@ def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLaye
     """
     prior = classifiers_prior("last_layer_laplace", target)
     total: Tensor | None = None
-    for inputs in target.inputs.split(DATA_AT_ONCE):
-        features, logits = target.network.last_features(mode, inputs)
+    for rows in torch.arange(target.num_data, device=mode.device).split(DATA_AT_ONCE):
+        features, logits = target.network.last_features(mode, target.data(rows)[0])
         one = torch.cat([features, torch.ones_like(features[:, :1])], dim=-1).double()
         part = _weighted_squares(one, logits.double().softmax(-1))
         total = part if total is None else total + part

@@ -1,19 +1,21 @@
 """Laplace's approximation of all weights: Kronecker factors of each layer, or the largest eigenvalues.
 
 Both are around a mode of a classifier's posterior with a normal prior of one scale σ, whose precision 1/σ² is exact.
-A :class:`LinearizedModule` predicts with the expansion of the network that the first of them is exact for.
+The first approximates the generalised Gauss–Newton matrix, which is the Hessian of a linearised network's posterior:
+so predict with a :class:`LinearizedModule`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.func import jvp
 from torch.nn import functional as F
 
 from gpvi_lib.checks import check_count
@@ -22,13 +24,22 @@ from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Sampler, standard_normal
 from gpvi_lib.targets.posterior import Posterior
 
+RANK = 10
+TOLERANCE = 1e-3
+"""Relative, of the eigenvalues."""
+
 
 class LinearizedModule(FlatModule):
     """A network replaced by its first-order expansion in the weights, ``f(x; m) + J(x) (w - m)``.
 
+    For predictions: each network costs an evaluation and its derivative along ``w - m``.
+
     Args:
         network: any network.
         mode: ``m (d,)``.
+
+    Raises:
+        ValueError: if the mode does not have one number for each weight.
 
     Example:
         >>> network, rng = FlatModule(mlp([2, 8, 3])), torch.Generator().manual_seed(0)
@@ -40,13 +51,23 @@ class LinearizedModule(FlatModule):
 
     def __init__(self, network: FlatModule, mode: Float[Tensor, " d"]) -> None:
         super().__init__(network.module)
-        self._network, self._mode = network, mode
+        if mode.shape != (network.dim,):
+            raise ValueError(f"the mode must have shape ({network.dim},), got {tuple(mode.shape)}")
+        self._network, self._mode = network, mode.detach()
 
-    def __call__(self, w: Float[Tensor, "n d"], inputs) -> Float[Tensor, "n b c"]:
-        """Outputs of all ``n`` networks."""
+    def __call__(self, w: Float[Tensor, "n d"], inputs: Any) -> Float[Tensor, "n b c"]:
+        """Outputs of all ``n`` networks.
+
+        Raises:
+            ValueError: if ``w`` is not of the mode's precision.
+        """
+        if w.dtype != self._mode.dtype:
+            raise ValueError(f"the weights are {w.dtype} and the mode {self._mode.dtype}: convert one of them")
+        if not len(w):
+            return self._network(w, inputs)
         mode = self._mode[None]
         found = [jvp(lambda at: self._network(at, inputs), (mode,), (row[None] - mode,)) for row in w]
-        return torch.cat([outputs + slope for outputs, slope, *_ in found])
+        return torch.cat([pair[0] + pair[1] for pair in found])
 
 
 @dataclass(frozen=True)
@@ -57,6 +78,12 @@ class LayerFactors:
         of_inputs: of ``A (i, i)``, the second moment of what enters, a one appended.
         of_outputs: of ``G (o, o)``, that of the slopes at what leaves.
         precision: eigenvalues of the posterior's precision, ``(o, i)``.
+
+    Example:
+        >>> x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+        >>> target = Posterior(mlp([2, 8, 3]), CategoricalLikelihood(), x, torch.arange(20) % 3, NormalPrior(1.0))
+        >>> [tuple(layer.precision.shape) for layer in kronecker_laplace(target, torch.zeros(target.dim)).layers]
+        [(8, 3), (3, 9)]
     """
 
     of_inputs: Float[Tensor, "i i"]
@@ -80,10 +107,19 @@ class KroneckerLaplace(Sampler):
 
     mode: Tensor
 
-    def __init__(self, mode: Float[Tensor, " d"], layers: list[LayerFactors]) -> None:
+    def __init__(self, mode: Float[Tensor, " d"], layers: Sequence[LayerFactors]) -> None:
         super().__init__()
-        self.dim, self.layers = len(mode), layers
+        self.dim, self.num_layers = len(mode), len(layers)
         self.register_buffer("mode", mode.detach().clone())
+        for i, layer in enumerate(layers):
+            for name, value in vars(layer).items():
+                self.register_buffer(f"{name}_{i}", value)
+
+    @property
+    def layers(self) -> list[LayerFactors]:
+        """Of each layer."""
+        names = [field.name for field in fields(LayerFactors)]
+        return [LayerFactors(*(self.get_buffer(f"{name}_{i}") for name in names)) for i in range(self.num_layers)]
 
     def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """``M + U_G (E / √P) U_Aᵀ`` for each layer, E standard normal."""
@@ -112,13 +148,16 @@ class LowRankLaplace(Sampler):
     """
 
     mode: Tensor
+    vectors: Tensor
+    values: Tensor
 
     def __init__(
         self, mode: Float[Tensor, " d"], vectors: Float[Tensor, "d r"], values: Float[Tensor, " r"], scale: float
     ) -> None:
         super().__init__()
-        self.dim, self.vectors, self.values, self.scale = len(mode), vectors, values, float(scale)
-        self.register_buffer("mode", mode.detach().clone())
+        self.dim, self.scale = len(mode), float(scale)
+        for name, value in (("mode", mode.detach().clone()), ("vectors", vectors), ("values", values)):
+            self.register_buffer(name, value)
 
     def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """``m + σ ε``, shortened along each eigenvector."""
@@ -146,8 +185,8 @@ def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> Kronecker
 
     .. math:: A = \frac1N \sum_n \sum_t a_{nt} a_{nt}^T, \qquad G = \frac1T \sum_n \sum_t \sum_c g_{ntc} g_{ntc}^T,
 
-    t the T places where a convolution is applied, 1 for a fully connected layer. For one such layer alone it is exact
-    where ``a`` and ``g`` are independent over the data.
+    t the T places where a convolution is applied, 1 for a fully connected layer. A block is exact where the products
+    of ``a`` and those of ``g`` are uncorrelated over the data and places.
 
     Args:
         target: with a :class:`CategoricalLikelihood` and a :class:`NormalPrior` of one scale; all weights of its
@@ -155,7 +194,7 @@ def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> Kronecker
         mode: the weights where the posterior is largest, as training found them.
 
     Raises:
-        ValueError: for another likelihood, prior or layer.
+        ValueError: for another likelihood, prior or layer, or one that is applied twice.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -165,30 +204,21 @@ def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> Kronecker
         >>> sampler.sample(4, rng).shape
         torch.Size([4, 51])
     """
-    scale = _scale("kronecker_laplace", target)
-    module = target.network.module
-    layers = _layers(target.network)
+    scale, network = _scale("kronecker_laplace", target), target.network
+    layers = _layers(network)
     inputs_squared, slopes_squared = ([mode.new_zeros((), dtype=torch.float64) for _ in layers] for _ in range(2))
-    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-    handles = [layer.register_forward_hook(lambda m, args, out: seen.update({m: (args[0], out)})) for layer in layers]
-    weights = target.network.unflatten(mode.detach().requires_grad_())
-    try:
-        for inputs in target.inputs.split(DATA_AT_ONCE):
-            with torch.enable_grad():
-                logits = functional_call(module, weights, (inputs,))
-            entering, leaving = zip(*(seen[layer] for layer in layers), strict=True)
-            p = logits.detach().softmax(-1)
-            for i, (layer, a) in enumerate(zip(layers, entering, strict=True)):
-                inputs_squared[i] = inputs_squared[i] + _second_moment(_patches(layer, a.detach()))
-            for c in range(p.shape[1]):
-                root = p[:, c, None].sqrt() * (F.one_hot(torch.tensor(c, device=p.device), p.shape[1]) - p)
-                slopes = torch.autograd.grad((logits * root).sum(), leaving, retain_graph=True)
-                for i, g in enumerate(slopes):
-                    places = g.flatten(2).mT if g.ndim == 4 else g[:, None]
-                    slopes_squared[i] = slopes_squared[i] + _second_moment(places) / places.shape[1]
-    finally:
-        for handle in handles:
-            handle.remove()
+    for rows in torch.arange(target.num_data, device=mode.device).split(DATA_AT_ONCE):
+        with torch.enable_grad():
+            logits, entering, leaving = _seen(network, mode.detach().requires_grad_(), target.data(rows)[0], layers)
+        p = logits.detach().softmax(-1)
+        for i, (layer, a) in enumerate(zip(layers, entering, strict=True)):
+            inputs_squared[i] = inputs_squared[i] + _second_moment(_patches(layer, a))
+        for c in range(p.shape[1]):
+            root = p[:, c, None].sqrt() * (F.one_hot(torch.tensor(c, device=p.device), p.shape[1]) - p)
+            slopes = torch.autograd.grad(logits, leaving, root, retain_graph=True)
+            for i, (layer, g) in enumerate(zip(layers, slopes, strict=True)):
+                places = g.flatten(2).mT if isinstance(layer, nn.Conv2d) else g[:, None]
+                slopes_squared[i] = slopes_squared[i] + _second_moment(places) / places.shape[1]
     found = []
     for a, g in zip(inputs_squared, slopes_squared, strict=True):
         (a_values, a_vectors), (g_values, g_vectors) = torch.linalg.eigh(a / target.num_data), torch.linalg.eigh(g)
@@ -197,33 +227,69 @@ def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> Kronecker
     return KroneckerLaplace(mode, found)
 
 
-def _layers(network: FlatModule) -> list[nn.Linear | nn.Conv2d]:
+Layer = nn.Linear | nn.Conv2d
+
+
+def _layers(network: FlatModule) -> list[Layer]:
     """The layers that hold all weights, in their order.
 
     Raises:
         ValueError: if some weights are elsewhere.
     """
-    layers = [part for part in network.module.modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    layers = [part for part in network.module.modules() if isinstance(part, Layer)]
     theirs = [p for layer in layers for p in (layer.weight, layer.bias)]
     all_of_them = list(network.module.parameters())
     same = len(theirs) == len(all_of_them) and all(a is b for a, b in zip(theirs, all_of_them, strict=True))
-    if not same or not all(p.requires_grad for p in all_of_them) or any(map(_is_grouped, layers)):
+    if not same or not all(p.requires_grad for p in all_of_them) or any(map(_is_unusual, layers)):
         raise ValueError(
-            "kronecker_laplace is for networks whose weights are all trained, in nn.Linear and nn.Conv2d with biases "
-            "and without groups: take low_rank_laplace"
+            "kronecker_laplace is for networks whose weights are all trained, in nn.Linear and nn.Conv2d with biases, "
+            "without groups, and padded by zeros, their number given: take low_rank_laplace"
         )
     return layers
 
 
-def _is_grouped(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.Conv2d) and (layer.groups > 1 or layer.padding_mode != "zeros")
+def _is_unusual(layer: Layer) -> bool:
+    if isinstance(layer, nn.Linear):
+        return False
+    return layer.groups > 1 or layer.padding_mode != "zeros" or isinstance(layer.padding, str)
 
 
-def _patches(layer: nn.Module, entering: Tensor) -> Float[Tensor, "b t i"]:
+def _seen(
+    network: FlatModule, w: Tensor, inputs: Any, layers: list[Layer]
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """The outputs, and what enters and leaves each layer; copies, since what follows may work in place.
+
+    Raises:
+        ValueError: if a layer is not called once, or an nn.Linear is called on more than one place.
+    """
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def keep(layer: nn.Module, args: tuple, output: Tensor) -> Tensor:
+        if layer in seen or (isinstance(layer, nn.Linear) and output.ndim != 2):
+            raise ValueError(
+                "kronecker_laplace is for layers that are applied once, nn.Linear to (b, inputs): take low_rank_laplace"
+            )
+        seen[layer] = args[0].detach().clone(), output
+        return output.clone()
+
+    handles = [layer.register_forward_hook(keep) for layer in layers]
+    try:
+        outputs = network.evaluate_one(w, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if len(seen) < len(layers):
+        raise ValueError("a layer of the network takes no part in its output: leave it out")
+    entering, leaving = zip(*(seen[layer] for layer in layers), strict=True)
+    return outputs, list(entering), list(leaving)
+
+
+def _patches(layer: Layer, entering: Tensor) -> Float[Tensor, "b t i"]:
     """What each application of a layer multiplies, a one appended."""
     if isinstance(layer, nn.Conv2d):
-        arguments = {"dilation": layer.dilation, "padding": layer.padding, "stride": layer.stride}
-        a = F.unfold(entering, layer.kernel_size, **arguments).mT  # type: ignore[arg-type]  # no padding by name here
+        assert not isinstance(layer.padding, str), "_layers saw to it"
+        where = {"dilation": layer.dilation, "padding": layer.padding, "stride": layer.stride}
+        a = F.unfold(entering, layer.kernel_size, **where).mT
     else:
         a = entering[:, None]
     return torch.cat([a, torch.ones_like(a[..., :1])], dim=-1)
@@ -235,8 +301,8 @@ def _second_moment(a: Float[Tensor, "b t i"]) -> Float[Tensor, "i i"]:
     return flat.mT @ flat
 
 
-def low_rank_laplace(target: Posterior, mode: Float[Tensor, " d"], rank: int = 10) -> LowRankLaplace:
-    """The Hessian of the likelihood in its ``rank`` largest eigenvalues, by Lanczos on products with vectors.
+def low_rank_laplace(target: Posterior, mode: Float[Tensor, " d"], rank: int = RANK) -> LowRankLaplace:
+    """The Hessian of minus the log-likelihood, times the power, in its ``rank`` largest eigenvalues, by Lanczos.
 
     All other directions keep the prior's width, however well the data know them: that is the approximation.
 
@@ -266,15 +332,11 @@ def low_rank_laplace(target: Posterior, mode: Float[Tensor, " d"], rank: int = 1
         return total.double().cpu().numpy()
 
     operator = LinearOperator((target.dim, target.dim), matvec=product, dtype="float64")
-    start = torch.ones(target.dim, dtype=torch.float64).numpy()
+    start = torch.randn(target.dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64).numpy()
     values, vectors = eigsh(operator, k=rank, which="LA", tol=TOLERANCE, v0=start)
     good = values > 0
     chosen, curvature = (torch.from_numpy(part.copy()).to(mode.device) for part in (vectors[:, good], values[good]))
     return LowRankLaplace(mode, chosen, curvature, scale)
-
-
-TOLERANCE = 1e-3
-"""Relative, of the eigenvalues."""
 
 
 def _hessian_products(target: Posterior, mode: Tensor, vector: Tensor) -> Iterator[Tensor]:

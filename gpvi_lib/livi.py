@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gpvi_lib.auxiliary import TrainsNetwork
-from gpvi_lib.checks import check_count, check_hidden, check_positive
+from gpvi_lib.checks import check_count, check_hidden, check_instance, check_positive
 from gpvi_lib.diagnostics import held_out
 from gpvi_lib.entropy import check_entropy, linearized_entropy
 from gpvi_lib.kernels import RBF, squared_distances
@@ -69,7 +69,11 @@ class LIVI(Objective):
 
 
 def _sampled_prior(target: Target, objective: Objective) -> NormalPrior:
-    """The target's prior, if there are draws of it."""
+    """The target's prior.
+
+    Raises:
+        ValueError: if it cannot be drawn from.
+    """
     prior = getattr(target, "prior", None)
     if prior is None or not hasattr(prior, "sample"):
         raise ValueError(
@@ -141,10 +145,13 @@ class KIVI(Objective):
     The loss is ``-mean(log r(θ) + log p(D | θ))``, the likelihood with the target's power. Its gradient goes through θ
     alone: r is held fixed, for at the true ratio a change of r has no first-order effect. The sampler needs no density.
 
+    The estimate is good in a few dimensions, with thousands of draws. In hundreds, with tens of draws, it is not: of a
+    KL divergence of 600 nats between two normals it sees 4, and it narrows q where it should widen it.
+
     Attributes:
         num_samples: draws of q, and of the prior, in each step.
         regularization: λ > 0.
-        kernel: with a bandwidth by the median heuristic on the draws of both.
+        kernel: whose bandwidth is taken, by default that of the median heuristic on the draws of both.
         floor: the smallest ratio that counts as itself; below it there is no gradient.
 
     Raises:
@@ -168,6 +175,7 @@ class KIVI(Objective):
         check_count("num_samples", self.num_samples, 2)
         check_positive("the regularization", self.regularization)
         check_positive("the floor of the ratio", self.floor)
+        check_instance("kernel", self.kernel)
 
     def __call__(self, sampler, target, batch, rng):
         prior = _sampled_prior(target, self)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from gpvi_lib.checks import check_count, check_rng
 from gpvi_lib.samplers import MeanField, Sampler, mlp_from_rng, normal_log_prob, standard_normal
@@ -44,9 +45,10 @@ class MaskedCoupling(nn.Module):
         """The transformed ``z``, and the log-determinant."""
         mask = torch.randint(2, z.shape, generator=rng, device=z.device).to(z.dtype)
         logit, shift = self.network(mask * z).chunk(2, dim=-1)
-        gate = torch.sigmoid(logit + OPEN)
+        log_gate = F.logsigmoid(logit + OPEN)  # finite where the gate itself is 0
+        gate = log_gate.exp()
         moved = gate * z + (1 - gate) * shift
-        return mask * z + (1 - mask) * moved, ((1 - mask) * gate.log()).sum(-1)
+        return mask * z + (1 - mask) * moved, ((1 - mask) * log_gate).sum(-1)
 
 
 class RowScales(nn.Module):
@@ -106,10 +108,11 @@ class MultiplicativeFlow(Sampler):
     .. math:: \log q(w | z) + \log q(z) - \log r(z | w),
 
     whose mean is above that of ``\log q(w)`` for any auxiliary ``r``, so that with :class:`NegativeELBO` both are
-    trained on a lower bound of the ELBO (their eq. 10).
+    trained on a lower bound of the ELBO.
 
     Args:
-        shapes: of the parameters, in the order of the flattened weights: ``FlatModule(module).shapes``.
+        shapes: of the parameters, in the order of the flattened weights: ``FlatModule(module).shapes``. Two axes are
+            taken for a fully connected layer's, ``(outputs, inputs)``, more for a convolution's, filters first.
         mean: first M, ``(d,)``; dtype and device follow it.
         scale: first S > 0, a number or ``(d,)``.
         length: layers of either flow.
@@ -117,7 +120,8 @@ class MultiplicativeFlow(Sampler):
         rng: source of the flows' first weights.
 
     Raises:
-        ValueError: if the shapes do not have as many weights as the mean, or a size is not positive.
+        ValueError: if the shapes do not have as many weights as the mean, a size is not positive, or the mean and rng
+            are on two devices.
 
     Example:
         >>> rng, network = torch.Generator().manual_seed(0), FlatModule(mlp([3, 8, 1]))
@@ -141,6 +145,11 @@ class MultiplicativeFlow(Sampler):
         check_count("length", length)
         check_count("hidden", hidden)
         check_rng(rng)
+        if mean.ndim != 1 or mean.device.type != rng.device.type:
+            raise ValueError(
+                "mean must have one axis and be where rng is, got "
+                f"{tuple(mean.shape)} on {mean.device} and an rng on {rng.device}"
+            )
         self.shapes = [list(shape) for shape in shapes]
         self.sizes = [math.prod(shape) for shape in self.shapes]
         if sum(self.sizes) != len(mean):

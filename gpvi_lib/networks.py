@@ -107,13 +107,7 @@ class FlatModule:
         Raises:
             ValueError: if inputs and weights are not of the same precision, or the module returns no tensor.
         """
-        positional, named = arguments(inputs)
-        for part in (*positional, *named.values()):
-            if part.is_floating_point() and part.dtype != w.dtype:
-                raise ValueError(
-                    f"the inputs are {part.dtype} and the weights {w.dtype}: convert the data, for example by "
-                    ".float(), or give the sampler their dtype"
-                )
+        positional, named = self._arguments(w, inputs)
         constants = self._constants_like(w)
 
         def one(parameters: dict[str, Tensor]) -> Tensor:
@@ -129,6 +123,30 @@ class FlatModule:
             return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
         return vmap(one)(self.unflatten(w))
 
+    def _arguments(self, w: Tensor, inputs: Any) -> tuple[tuple, dict]:
+        """The inputs as the module takes them.
+
+        Raises:
+            ValueError: if they are not of the weights' precision.
+        """
+        positional, named = arguments(inputs)
+        for part in (*positional, *named.values()):
+            if part.is_floating_point() and part.dtype != w.dtype:
+                raise ValueError(
+                    f"the inputs are {part.dtype} and the weights {w.dtype}: convert the data, for example by "
+                    ".float(), or give the sampler their dtype"
+                )
+        return positional, named
+
+    def evaluate_one(self, w: Float[Tensor, " d"], inputs: Any) -> Float[Tensor, "b ..."]:
+        """Outputs of one network, by the module itself, so that its hooks see what goes through.
+
+        Raises:
+            ValueError: if inputs and weights are not of the same precision.
+        """
+        positional, named = self._arguments(w, inputs)
+        return functional_call(self._module, self.unflatten(w) | self._constants_like(w), positional, named)
+
     def last_features(self, w: Float[Tensor, " d"], inputs: Any) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b c"]]:
         """What enters the last layer of one network, and what leaves it.
 
@@ -143,7 +161,7 @@ class FlatModule:
         seen: list[Tensor] = []
         handle = last[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
         try:
-            outputs = functional_call(self._module, self.unflatten(w) | self._constants_like(w), *arguments(inputs))
+            outputs = self.evaluate_one(w, inputs)
         finally:
             handle.remove()
         return seen[0], outputs

@@ -1,7 +1,8 @@
 """Samplers: what produces the points that a direction moves.
 
 Every sampler is an ``nn.Module`` with ``dim`` and ``rsample(num_samples, rng) -> (n, d)``, differentiable in the
-sampler's parameters; those with a tractable density also have ``rsample_with_log_prob``.
+sampler's parameters; those with a tractable density also have ``rsample_with_log_prob``, and so has
+:class:`MultiplicativeFlow`, with a bound in its place.
 """
 
 import math

@@ -131,7 +131,7 @@ KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
     "point_estimate": (PointEstimate, _point_arguments, _build_point),
     "multiplicative_flow": (
         MultiplicativeFlow,
-        lambda flow: {"shapes": flow.shapes, "length": flow.length, "hidden": flow.hidden},
+        lambda flow: {"shapes": flow.shapes} | ({"length": flow.length, "hidden": flow.hidden} if flow.scales else {}),
         _build_multiplicative,
     ),
     "langevin": (LangevinNetwork, _langevin_arguments, _build_langevin),

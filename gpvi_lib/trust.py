@@ -27,6 +27,7 @@ from tqdm.auto import tqdm
 from gpvi_lib.checks import check_count, check_instance, check_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.hamiltonian import HMCResult
+from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
 from gpvi_lib.targets.base import Target, check_finite, log_prob, score
@@ -114,6 +115,8 @@ def _no_density(sampler: Sampler | Tensor, rng: torch.Generator) -> str | None:
     """Why there is no log-density, in words; ``None`` if there is one."""
     if isinstance(sampler, Tensor):
         return "draws alone have no density; give the sampler instead if it has one"
+    if isinstance(sampler, MultiplicativeFlow):
+        return "the density of a MultiplicativeFlow is only bounded, and its weights would judge its auxiliary as well"
     try:
         sampler.rsample_with_log_prob(1, torch.Generator(rng.device).manual_seed(0))
     except ValueError as error:

@@ -600,6 +600,17 @@ def test_kivis_ratio_is_that_of_two_known_densities(rng):
     assert float((found - truth).abs().median()) < 0.15
 
 
+def test_kivis_ratio_is_blind_in_hundreds_of_dimensions(rng):
+    """Of KL(q | prior) = 596 nats between two normals twenty draws of each see a fiftieth, as its docstring says."""
+    d, sd = 751, 0.3
+    truth = d * (0.5 * (sd**2 + sd**2 - 1) - math.log(sd))
+    seen = []
+    for _ in range(10):
+        x, drawn = sd + sd * torch.randn(20, d, generator=rng), torch.randn(20, d, generator=rng)
+        seen.append(float(-KIVI(20).ratio(x, drawn).clamp_min(1e-8).log().mean()))
+    assert round(truth) == 596 and 0 < sum(seen) / 10 < truth / 50
+
+
 def test_kivis_gradient_holds_the_ratio_fixed(rng):
     """Against finite differences of the ratio as a function, its weights those of the unmoved draws."""
     x, drawn = torch.randn(8, 2, generator=rng, dtype=F64), torch.randn(9, 2, generator=rng, dtype=F64)
@@ -775,6 +786,7 @@ BAD = {
     "samples of AVB": (lambda: AVB(0), "num_samples must be"),
     "samples of KIVI": (lambda: KIVI(1), "num_samples must be a whole number >= 2, got 1"),
     "λ of KIVI": (lambda: KIVI(2, 0.0), "the regularization must be a positive"),
+    "kernel of KIVI": (lambda: KIVI(2, kernel=RBF), r"kernel must be an instance, got the class RBF"),
     "floor of KIVI": (lambda: KIVI(2, floor=-1.0), "the floor of the ratio must be a positive"),
     "iterations of LOBPCG": (lambda: smallest_singular_value(at(latent()), 0, seeded()), "iterations = 0"),
     "no rng": (lambda: smallest_singular_value(at(latent()), 3), "rng = None"),

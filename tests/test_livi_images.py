@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpvi_lib import FlatModule, LastLayerLaplace, data
+from gpvi_lib import FlatModule, LastLayerLaplace, LinearizedModule, data
 from gpvi_lib.errors import DataMissing, UnknownName
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import livi_cifar10 as cifar
@@ -37,6 +37,21 @@ def test_a_cell_runs_and_can_be_recorded(name, method):
     assert bool((arrays["entropy_test"].diff() >= 0).all()) and arrays["entropy_test"].shape == (101,)
     if name != "livi-cifar10":
         assert arrays["rotated_nll"].shape == arrays["angles"].shape == (3,)
+
+
+def test_a_linearised_approximation_predicts_with_the_linearised_network(monkeypatch):
+    """Kronecker factors alone; the paper's other approximation of all weights does not."""
+    seen = []
+    given = shared.probabilities
+    monkeypatch.setattr(
+        shared, "probabilities", lambda network, *rest: seen.append(type(network)) or given(network, *rest)
+    )
+    for method, kind in (("full_linearised_laplace", LinearizedModule), ("full_laplace", FlatModule)):
+        seen.clear()
+        mnist.run(mnist.config(method, "smoke"), method, RunContext(CPU, 0, None, "x", progress=False))
+        assert set(seen) == {kind} and len(seen) == 6
+    said = (mnist.deviations(method, "paper") for method in ("full_linearised_laplace", "full_laplace", "mnf_fast"))
+    assert all(part in text for part, text in zip(("Kronecker", "rank 10", "flows of 2 layers"), said, strict=True))
 
 
 def test_the_control_is_two_by_two_for_each_approximation():

@@ -5,7 +5,19 @@ import math
 import pytest
 import torch
 
-from gpvi_lib import Adam, FlatModule, Gaussian, MultiplicativeFlow, NegativeELBO, fit, lenet5_unpadded, mlp
+from gpvi_lib import (
+    Adam,
+    FlatModule,
+    Gaussian,
+    MultiplicativeFlow,
+    NegativeELBO,
+    check,
+    fit,
+    lenet5_unpadded,
+    load_sampler,
+    mlp,
+    save_sampler,
+)
 from gpvi_lib.multiplicative_flows import MaskedCoupling, RowScales
 
 F64 = torch.float64
@@ -111,3 +123,30 @@ def test_other_shapes_are_refused(rng):
         MultiplicativeFlow(shapes, torch.zeros(41), length=0, rng=rng)
     with pytest.raises(ValueError, match="initial scale must be positive"):
         MultiplicativeFlow(shapes, torch.zeros(41), 0.0, rng=rng)
+
+
+def test_a_saturated_gate_is_no_nan():
+    layer = MaskedCoupling(4, 5, seeded())
+    with torch.no_grad():
+        layer.network[-1].bias.fill_(-200.0)
+    z, log_det = layer(torch.ones(3, 4), seeded(1))
+    log_det.sum().backward()
+    assert bool(torch.isfinite(z).all()) and bool(torch.isfinite(log_det).all())
+    assert all(bool(torch.isfinite(p.grad).all()) for p in layer.parameters())
+
+
+def test_a_mean_with_two_axes_is_refused(rng):
+    with pytest.raises(ValueError, match=r"one axis and be where rng is, got \(2, 3\) on cpu"):
+        MultiplicativeFlow([(2, 3)], torch.zeros(2, 3), rng=rng)
+
+
+def test_check_takes_no_bound_for_a_density(rng):
+    target = Gaussian(torch.zeros(6), torch.eye(6))
+    report = check(MultiplicativeFlow([(2, 3)], torch.zeros(6), 1.0, rng=rng), target, rng=rng)
+    assert "MultiplicativeFlow is only bounded" in str(report)
+
+
+def test_flows_without_a_matrix_are_a_gaussian_and_can_be_kept(rng, tmp_path):
+    sampler = MultiplicativeFlow([(3,)], torch.zeros(3), 0.1, rng=rng)
+    loaded = load_sampler(save_sampler(sampler, tmp_path / "flow.safetensors"))
+    assert torch.equal(loaded.sample(5, seed=1), sampler.sample(5, seed=1))

@@ -32,7 +32,7 @@ AT_ONCE = 2_000
 """Images in one batched call, which bounds the memory of an evaluation."""
 QUANTILES = torch.linspace(0, 1, 101, dtype=torch.float64)
 LAPLACE: dict[bool | str, Callable[[Posterior, Tensor], Sampler]] = {
-    True: last_layer_laplace,
+    True: last_layer_laplace,  # as its records have it
     "kronecker": kronecker_laplace,
     "low_rank": low_rank_laplace,
 }

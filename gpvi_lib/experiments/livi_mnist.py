@@ -21,6 +21,7 @@ from functools import partial
 
 from gpvi_lib.experiments.livi_images import evaluated, run
 from gpvi_lib.lab.experiment import Experiment, Score
+from gpvi_lib.laplace_full import RANK
 
 EPOCH = 234
 """Steps of 256 images."""
@@ -146,10 +147,13 @@ def deviations(method: str, profile: str, epochs: int = 10) -> str:
         parts.append(f"likelihood to the power {found['power']:.3g}, prior sd {found['prior_scale']:g}")
     if method == "livi_min_sv":
         parts.append("the released script's model: power 1/234, prior sd 34.3")
+    if method == "full_linearised_laplace":
+        parts.append("Kronecker factors")
     if method == "full_laplace":
-        parts.append("rank 10 (not printed)")
-    if method == "mnf":
-        parts.append("flows of 2 layers, width 50 (not printed)")
+        parts.append(f"rank {RANK} (not printed)")
+    if method in ("mnf", "mnf_fast"):
+        sampler = found["sampler"]
+        parts.append(f"flows of {sampler['length']} layers, width {sampler['hidden']} (not printed)")
     if method == "mf_vi":
         parts.append("does not start at trained weights")
     if method == "avb":

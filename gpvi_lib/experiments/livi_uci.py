@@ -166,7 +166,7 @@ def chain_data_sets(profile: str) -> tuple[str, ...]:
 
 
 def _train(config: dict, problem: Problem, context: RunContext) -> Measured:
-    """Scores of predictions, and the certified ELBO in nats."""
+    """Scores of predictions, and the certified ELBO in nats; of flows the bound that they train on, as ``elbo``."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target, spec = problem.posterior, config["sampler"]
     if spec["kind"] == "multiplicative_flow":
@@ -214,7 +214,7 @@ def deviations(method: str, profile: str) -> str:
         trained = "noise_scale_lr" in found
         parts.append("one trained s per weight" if trained else f"σ = {sampler['noise_scale']:g} prior scales")
     if method == "kivi":
-        parts.append(f"{objective['num_samples']} draws, λ = {objective['regularization']:g}")
+        parts.append(f"{objective['num_samples']} draws, λ = {objective['regularization']:g}, one ratio of all weights")
     settings = ", ".join([*parts, f"{found['steps']:,} steps"])
     return f"20 fixed splits, inferred noise; {settings} (not printed)"
 
