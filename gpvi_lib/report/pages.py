@@ -148,7 +148,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "LIVI: Figure 1, Table 1",
         "notebooks/24-livi-regression",
-        ("livi-toy", "livi-toy-reference", "livi-uci", "livi-uci-settings"),
+        ("livi-toy", "livi-toy-reference", "livi-uci", "livi-uci-chains", "livi-uci-settings"),
     ),
     (
         "LIVI: Table 2, Figures 2 and 3",

@@ -526,3 +526,27 @@ def test_mnf_has_not_arrived():
     assert min(bounds, key=bounds.__getitem__) == uci.CHOSEN["mnf"] == "lr_5e-3" and len(bounds) == 7
     rates = [2e-2, uci.STARTS["mnf"]["lr"], 5e-3]
     assert min(rates) == uci.SPECS["mnf"]["lr"] and "Validation chose the smallest of three rates" in told("24")
+
+
+def over_hmc(name, method, key="rmse"):
+    """Differences of logarithms of errors on the three splits on which HMC ran."""
+    chains, rival = (
+        Runs(run).metric(m, f"{name}_{key}", range(3)) for run, m in (("livi-uci-chains", "hmc"), ("livi-uci", method))
+    )
+    return np.log(rival) - np.log(chains) if key == "rmse" else chains - rival
+
+
+def test_hmc_on_kin8nm_and_naval():
+    ratio = {name: math.exp(over_hmc(name, "livi_full").mean()) for name in uci.NEW_SETS}
+    said = f"On three splits of kin8nm and naval L′ has {ratio['kin8nm']:.1f} and {ratio['naval']:.0f} times HMC's RMSE"
+    assert said in told("24") and "kin8nm, {:.1f}, and naval, {:.0f};".format(*ratio.values()) in told("00")
+    others = [math.exp(over_hmc("naval", m).mean()) for m in (*uci.SPECS, *uci.BASELINES)]
+    chains = Runs("livi-uci-chains")
+    score = chains.metric("hmc", "naval_log_likelihood", range(3))
+    said = f"its RMSE is {min(others):.0f} to {max(others):.0f} times smaller than that of every other row, and its "
+    assert f"{said}log-likelihood is {score.min():.1f} to {score.max():.1f}, where 7.8 is printed" in told("24")
+    rhat = {name: chains.metric("hmc", f"{name}_rhat_median", range(3)) for name in uci.NEW_SETS}
+    naval, kin8nm = (f"{rhat[name].min():.1f} to {rhat[name].max():.1f}" for name in ("naval", "kin8nm"))
+    assert f"R-hat is {naval} there, {kin8nm} on kin8nm" in told("24")
+    config = chains.record("hmc").config
+    assert config["num_steps"] * config["num_leapfrog"] == 60_000 and config["start"]["steps"] == 3_000
