@@ -29,6 +29,7 @@ from gpvi_lib.latent import LatentGenerator, PointEstimate
 from gpvi_lib.livi import AVB, KIVI, LIVI
 from gpvi_lib.matrix_generators import MatrixGenerator, SplitMatrixGenerator
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
+from gpvi_lib.networks import FlatModule
 from gpvi_lib.objectives import (
     GPVI,
     KernelSteinDiscrepancy,
@@ -197,6 +198,11 @@ def _generator(make: Callable[..., Sampler], spec: dict, dim: int, scale: Tensor
     if spec.pop("output_scale", None) == "prior":
         spec["output_scale"] = scale
     return make(dim, **spec, rng=rng, dtype=scale.dtype, device=rng.device)
+
+
+def for_network(spec: dict, network: FlatModule) -> dict:
+    """A sampler's specification with the shapes of the weights, where it asks for them."""
+    return spec | ({"shapes": network.shapes} if spec["kind"] == "multiplicative_flow" else {})
 
 
 OPTIMIZERS = {"adam": Adam, "rmsprop": RMSprop, "sgd": SGD}

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gpvi_lib.data import ImageData, load, unseen
-from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.build import build_objective, build_sampler, for_network, train
 from gpvi_lib.experiments.evaluation import differing, fixed_draws
 from gpvi_lib.lab.experiment import Outcome, RunContext
 from gpvi_lib.laplace import last_layer_laplace
@@ -137,10 +137,8 @@ def rotated_scores(
 def trained(config: dict, target: Posterior, context: RunContext) -> tuple[Sampler, dict[str, Tensor], float]:
     """The sampler of a configuration after training, the claimed ELBO on the way, and the seconds."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
-    scale, spec = target.network.fan_in_scale().to(context.device), config["sampler"]
-    if spec["kind"] == "multiplicative_flow":
-        spec = spec | {"shapes": target.network.shapes}
-    sampler = build_sampler(spec, target.dim, scale, rng)
+    scale = target.network.fan_in_scale().to(context.device)
+    sampler = build_sampler(for_network(config["sampler"], target.network), target.dim, scale, rng)
     result = train(
         sampler, target, build_objective(config["objective"]), config, context, rng, lambda step, sampler: {}
     )

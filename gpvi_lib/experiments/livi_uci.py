@@ -17,7 +17,7 @@ import torch
 from gpvi_lib.data import regression
 from gpvi_lib.entropy import elbo_bracket
 from gpvi_lib.experiments import uci_regression
-from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
+from gpvi_lib.experiments.build import build_objective, build_sampler, for_network, train, with_change
 from gpvi_lib.experiments.evaluation import (
     EVALUATION_SEED,
     density_scores,
@@ -168,10 +168,8 @@ def chain_data_sets(profile: str) -> tuple[str, ...]:
 def _train(config: dict, problem: Problem, context: RunContext) -> Measured:
     """Scores of predictions, and the certified ELBO in nats; of flows the bound that they train on, as ``elbo``."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
-    target, spec = problem.posterior, config["sampler"]
-    if spec["kind"] == "multiplicative_flow":
-        spec = spec | {"shapes": target.network.shapes}
-    sampler = build_sampler(spec, target.dim, target.prior.scale, rng)
+    target = problem.posterior
+    sampler = build_sampler(for_network(config["sampler"], target.network), target.dim, target.prior.scale, rng)
 
     def measure(step: int, sampler: Sampler) -> dict[str, float]:
         predictive = problem.predictive(fixed_draws(sampler, config["samples"]))
@@ -225,7 +223,8 @@ def chain_deviations(method: str, profile: str) -> str:
         return f"{profile} size, diabetes data"
     found = chain_config(method, profile)
     draws = found["num_steps"] - found["burn_in"]
-    return f"3 of 20 fixed splits, inferred noise, our settings; {found['chains']} chains of {draws} draws"
+    some = f"{len(chain_seeds(profile))} of {len(seeds(profile))}"
+    return f"{some} fixed splits, inferred noise, our settings; {found['chains']} chains of {draws} draws"
 
 
 def _scores(rows: dict[Literal["printed", "best"], tuple[str, ...]], sets: Sequence[str]) -> tuple[Score, ...]:
