@@ -69,6 +69,9 @@ def test_the_printed_settings():
     assert (config["lr"], config["final_lr"], config["batch_size"]) == (7e-5, 1e-9, 256)
     assert config["objective"]["iterations"] == 5 and config["sampler"]["noise_scale"] == 0.001
     assert (config["power"], config["prior_scale"]) == (1 / 234, 34.3)
+    upload = mnist.config("livi_min_sv_first_upload", "paper")
+    assert (upload.pop("power"), upload.pop("prior_scale")) == pytest.approx((1.092, 2.144), abs=5e-4)
+    assert upload.items() <= config.items()
     assert mnist.config("map", "paper")["prior_scale"] == pytest.approx(0.144, abs=5e-4)
     assert mnist.config("map", "paper", 100)["steps"] == 23_400
     assert mnist.config("map", "paper")["angles"] == list(range(0, 181, 15))
@@ -91,6 +94,7 @@ def test_rows_and_deviations():
     for method in mnist.METHODS:
         assert "transposed MNIST for EMNIST" in mnist.deviations(method, "paper")
     assert "power 0.00427, prior sd 34.3" in mnist.deviations("gpvi_exact_density_released", "paper")
+    assert "power 1.09, prior sd 2.14" in mnist.deviations("mf_vi_first_upload", "paper")
     assert "classifier 256-256" in mnist.deviations("avb", "paper")
     assert get_experiment("livi-mnist-published").needs_gpu and get_experiment("livi-cifar10").needs_gpu
     assert "group norm for batch norm" in cifar.deviations("map", "paper")
