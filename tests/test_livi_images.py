@@ -56,11 +56,17 @@ def test_a_linearised_approximation_predicts_with_the_linearised_network(monkeyp
 
 def test_the_control_is_two_by_two_for_each_approximation():
     for method in ("livi_min_sv", "livi_full", "gpvi_exact_density", "mf_vi"):
-        rows = [f"{method}_{model}".replace("mf_vi_bayes", "mf_vi") for model in mnist.MODELS]
-        configs = [mnist.config(row, "paper") for row in rows]
-        assert {(c["power"], c["prior_scale"]) for c in configs} == {(1, 1), (1, 34.3), (1 / 234, 1), (1 / 234, 34.3)}
-        rest = [{k: v for k, v in c.items() if k not in ("power", "prior_scale")} for c in configs]
-        assert all(c == rest[0] for c in rest)
+        for end, rate in {
+            "": 1e-3,
+            "_fast" if method == "mf_vi" else "_slow": 1e-2 if method == "mf_vi" else 7e-5,
+        }.items():
+            rows = [f"{method}_{model}{end}".replace("mf_vi_bayes", "mf_vi") for model in mnist.MODELS]
+            rows = [row.replace("livi_min_sv_released_slow", "livi_min_sv") for row in rows]
+            configs = [mnist.config(row, "paper") for row in rows]
+            settings = {(c["power"], c["prior_scale"]) for c in configs}
+            assert settings == {(1, 1), (1, 34.3), (1 / 234, 1), (1 / 234, 34.3)}
+            rest = [{k: v for k, v in c.items() if k not in ("power", "prior_scale")} for c in configs]
+            assert all(c == rest[0] for c in rest) and rest[0]["lr"] == rate
 
 
 def test_the_printed_settings():
