@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gpvi_lib.directions import GFSF, SVGD, WSGLD, PiSGLD, SteinCritic
 from gpvi_lib.errors import KinkWarning, UnknownName
+from gpvi_lib.experiments.function_gpvi import FunctionELBO
 from gpvi_lib.fitting import Callback, FitResult, SomeSampler, fit
 from gpvi_lib.flows import Flow
 from gpvi_lib.function_points import KDE, Jitter, Uniform
@@ -58,6 +59,7 @@ OBJECTIVES = {
     "path_elbo": PathELBO,
     "semi_implicit": SemiImplicitELBO,
     "function_space": FunctionSpaceParVI,
+    "function_elbo": FunctionELBO,
     "livi": LIVI,
     "avb": AVB,
     "kivi": KIVI,

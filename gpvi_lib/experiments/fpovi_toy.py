@@ -30,6 +30,7 @@ from gpvi_lib.experiments.evaluation import (
     function_scores,
     history,
 )
+from gpvi_lib.experiments.function_gpvi import function_elbo, log_evidence
 from gpvi_lib.experiments.function_models import REPULSION_OFF, conditioned, layer_scales, mean_distance
 from gpvi_lib.function_priors import ArcCosine, weight_scale
 from gpvi_lib.hamiltonian import AcceptanceWarning
@@ -37,7 +38,7 @@ from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_
 from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.networks import FlatMLP
 from gpvi_lib.paths import results_root
-from gpvi_lib.samplers import Sampler, standard_normal
+from gpvi_lib.samplers import Generator, Sampler, standard_normal
 from gpvi_lib.targets import NormalLikelihood, NormalPrior, Posterior
 
 LEFT, RIGHT = (12, 0.0, 0.6), (8, 0.8, 1.0)
@@ -47,6 +48,8 @@ INPUT_NOISE, NOISE = 0.03, 0.2
 NEAR, FAR = 0.5, 1.0
 """How far beyond the data these regions reach, in standard deviations of the inputs."""
 GRID_POINTS = 161
+BOUND_DRAWS = 500
+"""Of a generator, for its bound."""
 
 
 THEN = {"seed": 54_321, "grid_points": 161, "near": 0.5, "far": 1.0}
@@ -173,6 +176,11 @@ DIRECTIONS = {name: {"kind": name} for name in ("svgd", "w_sgld", "pi_sgld", "gf
 EVERYWHERE = {"points": {"kind": "uniform", "number": 20}, "prior": CLOSED}
 """The prior at all points of a step, half of them spread over the whole grid."""
 BEST = {"lr": 2e-3, "final_lr": 1e-4}
+GENERATOR = {
+    "kind": "generator", "noise_dim": 16, "hidden": [32, 32], "activation": "softplus", "output_scale": "prior",
+    "dtype": "float64",
+}  # fmt: skip
+WITH_DENSITY = GENERATOR | {"noise_scale": 0.1, "noise_scale_unit": "prior", "train_noise_scale": True}
 
 
 def _weights(direction: dict) -> dict:
@@ -199,11 +207,10 @@ CONTROLS: dict[str, dict] = {
     "f_best_without_repulsion": _functions(REPULSION_OFF, **EVERYWHERE, prior_points=None) | BEST,
     "f_svgd_best_uniform_start": _functions(DIRECTIONS["svgd"], **EVERYWHERE, prior_points=None) | {"start": "fan_out"},
     "f_svgd_best_amortized": _functions(DIRECTIONS["svgd"], **EVERYWHERE, prior_points=None) | BEST | {
-        "sampler": {
-            "kind": "generator", "noise_dim": 16, "hidden": [32, 32], "activation": "softplus", "noise_scale": None,
-            "output_scale": "prior", "dtype": "float64",
-        }
+        "sampler": GENERATOR | {"noise_scale": None}
     },
+    "gpvi_exact_density": {"sampler": WITH_DENSITY, "objective": {"kind": "elbo"}} | BEST,
+    "f_gpvi": {"sampler": WITH_DENSITY, "objective": {"kind": "function_elbo", "points": EVERYWHERE["points"]}} | BEST,
     **{f"{name}_{w}": spec | {"width": w} for name, spec in (
         ("svgd", _weights(DIRECTIONS["svgd"])), ("f_svgd", _functions(DIRECTIONS["svgd"])),
     ) for w in WIDTHS if w != WIDTH},
@@ -269,6 +276,17 @@ def _with_box(objective: dict) -> dict:
     return objective | {"points": objective["points"] | {"low": float(at[0]), "high": float(at[-1])}}
 
 
+@torch.no_grad()
+def bounds(sampler: Sampler, target: Posterior) -> dict[str, float]:
+    """Of a generator with a density, the bound of :func:`function_elbo` at the data and 21 points, and the evidence."""
+    if not isinstance(sampler, Generator) or sampler.noise_scale is None:
+        return {}
+    rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
+    x = torch.cat([target.inputs, grid()[::8, None].to(target.inputs)])
+    bound = function_elbo(sampler, target, x, BOUND_DRAWS, rng)
+    return {"function_elbo": float(bound.mean()), "log_evidence": log_evidence(target)}
+
+
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """Train, and compare the functions with the reference; ``exact_gp`` trains nothing."""
     reference = Functions.of(read_reference(config["reference"]["method"], config["reference"]["profile"]))
@@ -290,10 +308,14 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     result = train(sampler, target, build_objective(_with_box(config["objective"])), config, context, rng, measure)
     w = fixed_draws(sampler, config["samples"])
     f = functions(target, w)
-    metrics = scores(f, reference) | {
-        "weight_distance": mean_distance(w),
-        "weight_distance_start": result.history[0]["weight_distance"],
-    }
+    metrics = (
+        scores(f, reference)
+        | bounds(sampler, target)
+        | {
+            "weight_distance": mean_distance(w),
+            "weight_distance_start": result.history[0]["weight_distance"],
+        }
+    )
     return Outcome(metrics, history(result.history) | {"functions": f[:200].cpu().float()}, result.seconds)
 
 
