@@ -31,7 +31,13 @@ from gpvi_lib.experiments.evaluation import (
     history,
 )
 from gpvi_lib.experiments.function_gpvi import function_elbo, log_evidence
-from gpvi_lib.experiments.function_models import REPULSION_OFF, conditioned, layer_scales, mean_distance
+from gpvi_lib.experiments.function_models import (
+    REPULSION_OFF,
+    conditioned,
+    layer_scales,
+    mean_distance,
+    normal_draws,
+)
 from gpvi_lib.function_priors import ArcCosine, weight_scale
 from gpvi_lib.hamiltonian import AcceptanceWarning
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
@@ -255,11 +261,8 @@ def exact_process(target: Posterior, floor: float) -> tuple[Float[Tensor, " g"],
 
 
 def _exact_functions(target: Posterior, floor: float, number: int) -> Float[Tensor, "n g"]:
-    mean, covariance = exact_process(target, floor)
-    eigenvalues, vectors = torch.linalg.eigh(covariance)
     rng = torch.Generator().manual_seed(EVALUATION_SEED)
-    noise = torch.randn(number, len(mean), generator=rng, dtype=mean.dtype)
-    return mean + (noise * eigenvalues.clamp_min(0).sqrt()) @ vectors.mT
+    return normal_draws(*exact_process(target, floor), number, rng)
 
 
 def scores(f: Float[Tensor, "n g"], reference: Functions) -> dict[str, float]:

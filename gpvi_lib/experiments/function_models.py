@@ -73,6 +73,15 @@ def conditioned(
     return half[:, 1:].mT @ half[:, 0], joint[n:, n:] - half[:, 1:].mT @ half[:, 1:], float(evidence)
 
 
+def normal_draws(
+    mean: Float[Tensor, " m"], covariance: Float[Tensor, "m m"], number: int, rng: torch.Generator
+) -> Float[Tensor, "n m"]:
+    """Draws of a normal whose covariance may be singular."""
+    eigenvalues, vectors = torch.linalg.eigh(covariance)
+    noise = torch.randn(number, len(mean), generator=rng, dtype=mean.dtype)
+    return mean + (noise * eigenvalues.clamp_min(0).sqrt()) @ vectors.mT
+
+
 def layer_scales(network: FlatModule, rule: str, dtype: torch.dtype, other: float = 1.0) -> Float[Tensor, " d"]:
     """A standard deviation for each weight of a perceptron by one of ``SCALES``; ``other`` for what is in no layer."""
     scale = torch.full((network.dim,), other, dtype=dtype)

@@ -36,6 +36,7 @@ from gpvi_lib.experiments.evaluation import (
 )
 from gpvi_lib.experiments.output_layer import HiddenLayerPosterior
 from gpvi_lib.experiments.printed import LINE_STEPS
+from gpvi_lib.function_priors import ArcCosine
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
 from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.metrics import regression_log_likelihood
@@ -547,6 +548,14 @@ def function_config(method: str, profile: str) -> dict:
     row = function_models.function_rows(float(GRID[0]), float(GRID[-1]), profile)[method]
     steps = FUNCTION_STEPS[profile]
     return config("svgd", profile) | row | {"steps": steps, "history_every": steps // SIZES[profile]["evaluations"]}
+
+
+def exact_process(number: int, rng: torch.Generator) -> Float[Tensor, "n g"]:
+    """Functions on ``GRID`` of the exact posterior under :class:`ArcCosine`: what the closed-form rows aim at."""
+    target, (x, y) = posterior(), data()
+    joint = ArcCosine().given(target).covariance(torch.cat([x, GRID])[:, None])
+    mean, covariance, _ = function_models.conditioned(joint, y, NOISE_VARIANCE**0.5)
+    return function_models.normal_draws(mean, covariance, number, rng)
 
 
 # ---------------------------------------------------------------- how our settings were chosen

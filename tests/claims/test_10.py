@@ -740,3 +740,13 @@ def test_mean_field_at_the_printed_rate_by_seed():
     assert f"(by seed from {min((density - printed).min(), (ours - printed).min()):.0f})" in told("10")
     near = metric("mf_vi") < metric("gpvi_exact_density")
     assert near.sum() == 2 and "behind the printed one (50,000) on two of three seeds" in told("10")
+
+
+def test_the_exact_posterior_of_the_closed_form_prior_is_farther_than_svgd_and_nearer_than_the_runs():
+    scores = [
+        regression.function_scores(regression.exact_process(100, torch.Generator().manual_seed(s)), reference())["w1"]
+        for s in range(3)
+    ]
+    assert f"The exact posterior under that process is at {np.mean(scores):.2f}:" in told("10")
+    assert max(at_12000("svgd", "w1").max(), metric("svgd").max()) < min(scores)
+    assert max(scores) < min(functional(m).min() for m in ("f_svgd_closed_form", "f_gfsf_closed_form"))
