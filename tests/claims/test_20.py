@@ -330,3 +330,31 @@ def test_as_printed_half_of_the_spread_needs_no_repulsion():
 def test_the_spread_over_that_of_the_exact_process():
     shares = [ratio(TOY, "f_svgd_best", r).mean() / ratio(CONTROLS, "exact_gp", r)[0] for r in REGIONS]
     assert all(abs(share - 0.75) < 0.025 for share in shares[:2]) and all(abs(s - 5 / 6) < 0.02 for s in shares[2:])
+
+
+def below(method):
+    """Nats of the bound below the evidence, smallest and largest of the seeds."""
+    return ends(of(CONTROLS, method, "log_evidence") - of(CONTROLS, method, "function_elbo"))
+
+
+def test_gpvi_on_functions_is_near_the_process_and_on_weights_far():
+    assert of_records.told("20").count("within 1.2 nats of") == 3 and 1 < max(below("f_gpvi")) <= 1.2
+    assert "it is 44 nats and more below" in of_records.told("20") and 44 <= min(below("gpvi_exact_density")) < 45
+    evidence = of(CONTROLS, "f_gpvi", "log_evidence")
+    assert set(evidence) == {evidence[0]}
+    shares = {r: ratio(CONTROLS, "f_gpvi", r).mean() / ratio(CONTROLS, "exact_gp", r)[0] for r in REGIONS}
+    assert round(1 - shares["data"], 2) == 0.03 and round(1 - min(shares["near"], shares["far"]), 2) == 0.07
+    assert {round(v, 1) for v in ratio(CONTROLS, "gpvi_exact_density")} == {2.7}
+    for region in REGIONS:
+        assert (abs(distance(CONTROLS, "f_gpvi", region) / distance(CONTROLS, "exact_gp", region)[0] - 1) < 0.06).all()
+    config = {m: CONTROLS.record(m).config for m in ("f_gpvi", "gpvi_exact_density")}
+    assert {(c["steps"], c["objective"]["num_samples"], c["sampler"]["noise_dim"]) for c in config.values()} == {
+        (5_000, 50, 16)
+    }
+    assert {(c["lr"], c["final_lr"]) for c in config.values()} == {tuple(toy.BEST.values())}
+
+
+def test_a_prior_that_is_seen_everywhere_does_not_mend_the_distance():
+    data, gap, near, far = (distance(TOY, "f_svgd_best", r).mean() / distance(TOY, "f_svgd", r).mean() for r in REGIONS)
+    said = f"it is {far:.2f} times as far as the printed form far from the data, {near:.2f} times just beyond them, "
+    assert said + f"{data:.2f} times among them and {gap:.1f} times in the gap." in of_records.told("20")

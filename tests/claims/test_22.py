@@ -387,3 +387,10 @@ def test_at_the_papers_size_f_svgd_lasts_no_longer_than_a_deep_ensemble():
     assert f"f-SVGD and f-GFSF after {falls['f_gfsf'][0]}, a deep ensemble after {ensemble[0]} (" in told()
     accuracies = {m: round(100 * ATTACK.record(m).metrics["clean_accuracy"], 1) for m in falls}
     assert set(accuracies.values()) == {98.5} and "is as accurate (98.5 %)" in told()
+
+
+def test_where_mean_field_is_not_behind():
+    ours, field, wide = (regret(MUSHROOM, m).mean() for m in ("f_svgd", "mf_vi", "f_svgd_wide_start"))
+    assert f"it is not: {ours:.1f} and {field:.1f} % in the mean of three seeds" in told()
+    assert f"From the code's start it has {wide:.1f} %" in told() and "mf_vi_wide_start" not in bandits.SPECS
+    assert regret(WHEEL, "f_svgd").mean() < regret(WHEEL, "mf_vi").mean() and ours > field
