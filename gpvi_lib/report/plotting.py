@@ -118,7 +118,14 @@ VARIANTS = {
     "warm": "power 1/234, prior 1",
     "fast": "power 1, prior 1, rate 0.01",
     "released_fast": "power 1/234, prior 34.3, rate 0.01",
+    "wide_fast": "power 1, prior 34.3, rate 0.01",
+    "warm_fast": "power 1/234, prior 1, rate 0.01",
     "bayes_slow": "power 1, prior 1, rate 7e-5",
+    "wide_slow": "power 1, prior 34.3, rate 7e-5",
+    "warm_slow": "power 1/234, prior 1, rate 7e-5",
+    "released_slow": "released script, rate 7e-5",
+    "first_upload": "first upload's model",
+    "decayed": "decaying rate",
     "closed_form": "closed-form prior",
     "closed_form_4": "closed-form prior at 4 points",
     "closed_form_20": "closed-form prior at 20 points",
@@ -149,6 +156,7 @@ for _method in tuple(METHOD_LABELS):
 
 COLOURED_AS = {
     "gpvi_best_softplus": ("gpvi", "GPVI (best setting, softplus units)"),
+    "f_gpvi": ("gpvi", "GPVI on functions"),
     "map_ensemble": ("svgd", "MAP ensemble (SVGD without its kernel)"),
     "f_map_ensemble": ("f_svgd", "f-SVGD without its kernel"),
 }
