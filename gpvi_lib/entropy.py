@@ -6,7 +6,8 @@ With ``J̃ = diag(1/s) ∂g/∂z`` and ``M = I_k + J̃ᵀJ̃`` the approximation
 
 the entropy itself for affine g and no bound in either direction for curved g; ``H''`` has ``(k/2) \log(1 + s̃_1^2)`` in
 place of the last term, ``s̃_1`` the smallest singular value of J̃, and is below H' where s̃_1 is exact. All of this is
-done in float64: in float32 the squares of singular values below 1e-4 of the largest are noise.
+done in float64: in float32 the squares of singular values below 1e-4 of the largest are noise. In float64 those below
+1e-8 of it are; where they matter beside the 1 of M, that is an error.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib.checks import check_count, check_rng
 from gpvi_lib.errors import DivergedError
 from gpvi_lib.latent import LatentJacobian, LatentSampler, latent_part
 from gpvi_lib.samplers import Sampler, normal_log_prob
@@ -39,6 +41,8 @@ ARRIVED = 1e-12
 """A residual below this part of the operator's norm is rounding: the search stays where it is."""
 DEAD = 1e-6
 """A direction with less than this part of its length outside the others adds nothing to them but rounding."""
+ROUNDING = 1e-3
+"""The largest part of a number in a logarithm of H' or H'' that may be rounding of the largest square beside it."""
 
 
 # ---------------------------------------------------------------- the smallest singular value
@@ -75,7 +79,7 @@ def smallest_singular_value(
 
     By LOBPCG (Knyazev 2001), batched and without a matrix: Rayleigh–Ritz on the span of v, the residual and the last
     move, with one product ``J̃ᵀJ̃`` an iteration. Rayleigh quotients come from *above*: a search that is stopped early
-    overestimates.
+    overestimates. Either way values below 1e-8 of the largest are no more than that, as their squares are rounding.
 
     Args:
         jacobian: at ``n`` points.
@@ -83,8 +87,8 @@ def smallest_singular_value(
         rng: of the first v, uniform on the sphere.
 
     Raises:
-        ValueError: if ``iterations < 1``, or there is no ``rng`` for them.
-        DivergedError: if a singular value is not finite.
+        ValueError: if ``iterations`` is no whole number >= 1, or there is no ``rng`` for them.
+        DivergedError: if a singular value is not finite, or 1 + the smallest squared drowns in the largest squared.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -95,18 +99,22 @@ def smallest_singular_value(
     """
     jacobian = jacobian.double()
     if iterations is None:
-        gram = _finite(jacobian.gram())
-        vector = torch.linalg.eigh(gram).eigenvectors[:, :, 0]
+        squares, vectors = torch.linalg.eigh(_finite(jacobian.gram()))
+        vector = vectors[:, :, 0]
         value = squared_length(jacobian, vector)
+        _check_not_drowned(jacobian, 1 + value, squares[:, -1])
         return SmallestValue(value.sqrt(), vector, value[None])
-    if iterations < 1 or rng is None:
-        raise ValueError(f"LOBPCG needs at least one iteration and an rng, got iterations = {iterations}, rng = {rng}")
+    check_iterations(iterations)
+    check_rng(rng)
     assert jacobian.noise_scale is not None, "a LatentSampler has it"
     like = jacobian.noise_scale
     shape = (jacobian.num_points, jacobian.noise_dim)
     v = torch.randn(*shape, generator=rng, dtype=like.dtype, device=like.device)
-    v, history = _lobpcg(lambda u: _gram_product(jacobian, u), v / v.norm(dim=-1, keepdim=True), iterations)
-    return SmallestValue(squared_length(jacobian, v).sqrt(), v, history)
+    v = v / v.norm(dim=-1, keepdim=True)
+    v, history, largest = _lobpcg(lambda u: _gram_product(jacobian, u), v, iterations)
+    value = squared_length(jacobian, v)
+    _check_not_drowned(jacobian, 1 + value, largest)
+    return SmallestValue(value.sqrt(), v, history)
 
 
 def _gram_product(jacobian: LatentJacobian, v: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
@@ -131,10 +139,26 @@ def _finite(x: Tensor) -> Tensor:
     return x
 
 
+def _check_not_drowned(jacobian: LatentJacobian, found: Float[Tensor, " n"], largest: Float[Tensor, " n"]) -> None:
+    """Refuse numbers that were left of others, ``largest``, whose rounding is a part of them that counts.
+
+    Raises:
+        DivergedError: naming s and the largest singular value.
+    """
+    if bool((torch.finfo(largest.dtype).eps * largest < ROUNDING * found).all()):
+        return
+    assert jacobian.noise_scale is not None, "a LatentSampler has it"
+    raise DivergedError(
+        "the singular values of the sampler's Jacobian over its noise scale s reach about "
+        f"{float(largest.max()) ** 0.5:.0e} at s = {float(jacobian.noise_scale.min()):.2g}, and in double precision "
+        "the smallest drown in the rounding of their squares: take a larger noise_scale, or smaller weights"
+    )
+
+
 def _lobpcg(
     product: Callable[[Tensor], Tensor], v: Float[Tensor, "n k"], iterations: int
-) -> tuple[Float[Tensor, "n k"], Float[Tensor, "t n"]]:
-    """The vectors after ``iterations``, and the Rayleigh quotients on the way."""
+) -> tuple[Float[Tensor, "n k"], Float[Tensor, "t n"], Float[Tensor, " n"]]:
+    """The vectors after ``iterations``, the Rayleigh quotients on the way, and the largest length of an image."""
     image = product(v)
     history = [(v * image).sum(-1)]
     move: tuple[Tensor, Tensor] | None = None
@@ -154,7 +178,7 @@ def _lobpcg(
         length = v.norm(dim=-1, keepdim=True)
         v, image = v / length, image / length
         history.append((v * image).sum(-1))
-    return v, torch.stack(history)
+    return v, torch.stack(history), largest[:, 0]
 
 
 def _outside(x: Tensor, image: Tensor, basis: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -189,11 +213,19 @@ def check_entropy(entropy: str, iterations: int | None) -> None:
     """Raise a ValueError unless :func:`linearized_entropy` knows the two."""
     if entropy not in ("full", "smallest"):
         raise ValueError(f"entropy must be 'full' or 'smallest', got {entropy!r}")
-    if iterations is not None and (entropy == "full" or iterations < 1):
+    if iterations is None:
+        return
+    if entropy == "full":
         raise ValueError(
-            "iterations are those of the smallest singular value, at least 1, or None for its exact value; "
+            "iterations are those of the smallest singular value, leave them out for all; "
             f"got iterations = {iterations} with entropy = {entropy!r}"
         )
+    check_iterations(iterations)
+
+
+def check_iterations(iterations: object) -> None:
+    """Raise a ValueError unless LOBPCG can do so many."""
+    check_count("iterations (or None, for the exact value)", iterations)
 
 
 def linearized_entropy(
@@ -215,7 +247,7 @@ def linearized_entropy(
 
     Raises:
         ValueError: for an unknown entropy, iterations below 1, or iterations with ``"full"``.
-        DivergedError: if singular values are not finite.
+        DivergedError: if singular values are not finite, or so far apart that double precision loses the smaller.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -230,16 +262,28 @@ def linearized_entropy(
     assert scale is not None, "a LatentSampler has it"
     constant = 0.5 * len(scale) * (1 + math.log(2 * math.pi)) + scale.log().sum()
     if entropy == "full":
-        lower = torch.linalg.cholesky(_precision(jacobian))
+        lower = _factor(jacobian)
         return constant + lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     v = smallest_singular_value(jacobian, iterations, rng).vector
     return constant + 0.5 * jacobian.noise_dim * torch.log1p(_finite(squared_length(jacobian, v)))
 
 
-def _precision(jacobian: LatentJacobian) -> Float[Tensor, "n k k"]:
-    """``M = I + J̃ᵀJ̃``."""
+def _factor(jacobian: LatentJacobian) -> Float[Tensor, "n k k"]:
+    """``L`` with ``L Lᵀ = M = I + J̃ᵀJ̃``.
+
+    The squares on the diagonal of L are what elimination leaves of M's, which are as large as the largest singular
+    value squared; their rounding is that of log det M.
+
+    Raises:
+        DivergedError: if M is not finite, or too much of L is rounding.
+    """
     gram = _finite(jacobian.gram())
-    return gram + torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    precision = gram + torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    lower, failed = torch.linalg.cholesky_ex(precision)
+    with torch.no_grad():
+        left, largest = (matrix.diagonal(dim1=-2, dim2=-1) for matrix in (lower, precision))
+        _check_not_drowned(jacobian, (failed == 0) * left.amin(-1).square(), largest.amax(-1))
+    return lower
 
 
 def linearization_correction(jacobian: LatentJacobian, z: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
@@ -247,7 +291,7 @@ def linearization_correction(jacobian: LatentJacobian, z: Float[Tensor, "n k"]) 
 
     The quadratic term of the Gaussian's entropy is ``m/2`` plus its mean over z, which is 0 for affine g.
     """
-    lower = torch.linalg.cholesky(_precision(jacobian.double()))
+    lower = _factor(jacobian.double())
     identity = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
     trace = torch.linalg.solve_triangular(lower, identity, upper=False).square().sum((-2, -1))
     return 0.5 * (
@@ -304,7 +348,7 @@ class EntropyBracket:
 
 @torch.no_grad()
 def entropy_bracket(
-    sampler: LatentSampler,
+    sampler: Sampler,
     num_samples: int,
     draws: int,
     rng: torch.Generator,
@@ -329,15 +373,17 @@ def entropy_bracket(
     (Grosse, Ghahramani and Adams 2015).
 
     Args:
-        sampler: with k up to some hundreds, as ``M`` is formed.
-        num_samples: draws of θ.
+        sampler: a :class:`LatentSampler`, or a :class:`PointEstimate` with one in it, whose θ it is then. Its k may be
+            some hundreds, as ``M`` is formed.
+        num_samples: draws of θ, at least 2.
         draws: K.
         rng: all randomness.
-        regression: draws of θ and z for the regression.
+        regression: draws of θ and z for the regression, at least 2.
         temperatures: how many intermediate densities; 0 is plain importance sampling.
 
     Raises:
-        ValueError: if ``num_samples < 2``, ``draws < 1`` or ``temperatures < 0``.
+        ValueError: if the sampler has no latent z, or a number of draws or temperatures is too small.
+        DivergedError: as :func:`linearized_entropy`.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -346,24 +392,23 @@ def entropy_bracket(
         >>> found["entropy_low"] < found["entropy_high"]
         True
     """
-    if num_samples < 2 or draws < 1 or temperatures < 0:
-        raise ValueError(
-            "a bracket needs 2 points, 1 draw and 0 temperatures at least, got "
-            f"{num_samples}, {draws} and {temperatures}"
-        )
-    sampler = copy.deepcopy(sampler).double()
-    start = _Regression(sampler, regression, rng)
-    noise = sampler.noise(num_samples, rng)
-    z, points = noise[:, : sampler.noise_dim], sampler(noise)
-    chunk = max(1, AT_ONCE // (draws * sampler.dim))
+    check_count("num_samples", num_samples, 2)
+    check_count("draws", draws)
+    check_count("regression", regression, 2)
+    check_count("temperatures", temperatures, 0)
+    inner = copy.deepcopy(latent_part(sampler)[0]).double()
+    start = _Regression(inner, regression, rng)
+    noise = inner.noise(num_samples, rng)
+    z, points = noise[:, : inner.noise_dim], inner(noise)
+    chunk = max(1, AT_ONCE // (draws * inner.dim))
     parts = [
-        _bracket(sampler, a, b, start(b), draws, temperatures, rng)
+        _bracket(inner, a, b, start(b), draws, temperatures, rng)
         for a, b in zip(z.split(chunk), points.split(chunk), strict=True)
     ]
     low, high = (torch.cat(column) for column in zip(*parts, strict=True))
-    jacobian, eta = sampler.latent_linearize(z)[1], noise[:, sampler.noise_dim :]
-    other = sampler.noise(regression, rng)[:, : sampler.noise_dim]
-    elsewhere = sampler.latent_linearize(other)[1]
+    jacobian, eta = inner.latent_linearize(z)[1], noise[:, inner.noise_dim :]
+    other = inner.noise(regression, rng)[:, : inner.noise_dim]
+    elsewhere = inner.latent_linearize(other)[1]
     means = linearized_entropy(elsewhere) + linearization_correction(elsewhere, other)
     linearized = linearized_entropy(jacobian)
     control = linearized + _quadratic(jacobian, z, eta) - means.mean()
@@ -375,7 +420,7 @@ def _quadratic(jacobian: LatentJacobian, z: Float[Tensor, "n k"], eta: Float[Ten
     scale = jacobian.noise_scale
     assert scale is not None, "a LatentSampler has it"
     w = jacobian.latent_jvp(z[:, None]) / scale + eta[:, None]
-    lower = torch.linalg.cholesky(_precision(jacobian))
+    lower = _factor(jacobian)
     inner = torch.linalg.solve_triangular(lower, jacobian.latent_vjp(w / scale).mT, upper=False)
     return 0.5 * (w.square().sum((-2, -1)) - inner.square().sum((-2, -1)) - eta.shape[1])
 
@@ -408,7 +453,7 @@ def _mode(sampler: LatentSampler, z: Float[Tensor, "n k"], points: Float[Tensor,
     for _ in range(NEWTON_STEPS):
         mean, jacobian = sampler.latent_linearize(z)
         pulled = jacobian.latent_vjp(((points - mean) / sampler.noise_scale.square())[:, None])[:, 0] - z
-        lower = torch.linalg.cholesky(_precision(jacobian))
+        lower = _factor(jacobian)
         step = torch.cholesky_solve(pulled[..., None], lower)[..., 0]
         if float((step * pulled).sum(-1).max()) < 1e-12:
             break
@@ -481,7 +526,7 @@ def _bracket(
     """Both bounds of ``log q`` at some points."""
     n, k = z_0.shape
     mode = _mode(sampler, start, points)
-    lower = torch.linalg.cholesky(_precision(sampler.latent_linearize(mode)[1]))
+    lower = _factor(sampler.latent_linearize(mode)[1])
     identity = torch.eye(k, dtype=lower.dtype, device=lower.device).expand_as(lower)
     bridge = _Bridge(sampler, points, mode, torch.linalg.solve_triangular(lower, identity, upper=False))
     fresh = torch.randn(n, draws, k, generator=rng, dtype=z_0.dtype, device=z_0.device)
@@ -516,14 +561,15 @@ def elbo_bracket(
         sampler: a :class:`LatentSampler`, or a :class:`PointEstimate` with one in it.
         target: of the sampler's points; evaluated in the sampler's precision.
         num_samples, draws, rng, regression, temperatures: as in :func:`entropy_bracket`.
-        values: fresh draws of θ for ``E[log p(θ)]``.
+        values: fresh draws of θ for ``E[log p(θ)]``, at least 2.
 
     Returns:
         ``elbo_low`` and ``elbo_high`` with their standard errors ``elbo_low_se`` and ``elbo_high_se``, ``elbo_width``,
         and ``elbo_linearized``, LIVI's L'; and the summary of the bracket of the entropy.
 
     Raises:
-        ValueError: if the sampler has no latent z, or as :func:`entropy_bracket`.
+        ValueError: if ``values < 2``, or as :func:`entropy_bracket`.
+        DivergedError: as :func:`linearized_entropy`.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(3), torch.eye(3))
@@ -532,8 +578,9 @@ def elbo_bracket(
         >>> found["elbo_low"] < found["elbo_high"] < 0  # at most log ∫ p = 0
         True
     """
-    inner, _ = latent_part(sampler)
-    found = entropy_bracket(inner, num_samples, draws, rng, regression=regression, temperatures=temperatures).summary()
+    check_count("values", values, 2)
+    bracket = entropy_bracket(sampler, num_samples, draws, rng, regression=regression, temperatures=temperatures)
+    found = bracket.summary()
     parts = [min(VALUES_AT_ONCE, values - i) for i in range(0, values, VALUES_AT_ONCE)]
     value = torch.cat([log_prob(target, sampler.sample(part, rng)).double() for part in parts])
     mean, error = float(value.mean()), float(value.std()) / values**0.5

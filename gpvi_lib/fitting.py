@@ -299,7 +299,8 @@ def fit(
         ValueError: if target and batch size do not fit, the target is not finite at the first points, or there is a
             rate for λ and no λ to train, or rng and seed are both given or both missing.
         TypeError: if ``optimizer`` is none.
-        DivergedError: at the first loss that is not finite or matrix that is singular, naming ``label`` and step.
+        DivergedError: at the first loss that is not finite, or matrix that is singular or nearly so, naming ``label``
+            and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
             objective or setting; if it cannot be written there, before any training, or the disk is full, later: the
             last one that was written stays.
@@ -346,6 +347,8 @@ def fit(
                     f"{label}: a matrix is singular in step {state.step + 1}; lower the learning rate, or give a "
                     f"generator a noise_scale λ > 0, which keeps its Jacobian regular ({error})"
                 ) from error
+            except DivergedError as error:
+                raise DivergedError(f"{label}: step {state.step + 1}: {error}") from error
             if state.step % check_every == 0 or state.step == steps:
                 _check_loss(loss, label, state.step)
             state.result.seconds += time.perf_counter() - started

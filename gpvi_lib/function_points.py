@@ -21,6 +21,19 @@ def _check_number(number: int) -> None:
         )
 
 
+def check_one_point(shape: Sequence[int], inputs: Tensor) -> None:
+    """Refuse points of another shape than the inputs ``(N, ...)``.
+
+    Raises:
+        ValueError: naming both shapes.
+    """
+    if tuple(shape) != inputs.shape[1:]:
+        raise ValueError(
+            f"extra points have shape {tuple(shape)} each and the inputs {tuple(inputs.shape[1:])}: both go into the "
+            "same network"
+        )
+
+
 def _rows(number: int, inputs: Tensor, rng: torch.Generator) -> Tensor:
     """Training inputs drawn with replacement."""
     return inputs[torch.randint(len(inputs), (number,), generator=rng, device=inputs.device)]
@@ -97,7 +110,8 @@ class Uniform:
         low, high: the box, ``low < high``: a number for all coordinates, or one for each.
 
     Raises:
-        ValueError: if there are no points to draw, or the box is empty.
+        ValueError: if there are no points to draw, the box is empty, or it is given for other coordinates than those of
+            the inputs.
 
     Example:
         >>> inputs = torch.linspace(-1, 1, 50)[:, None]
@@ -112,11 +126,16 @@ class Uniform:
 
     def __post_init__(self) -> None:
         _check_number(self.number)
-        if not bool((torch.as_tensor(self.low) < torch.as_tensor(self.high)).all()):
+        low, high = torch.as_tensor(self.low), torch.as_tensor(self.high)
+        alike = low.shape == high.shape or 1 in (low.numel(), high.numel())
+        if not (alike and bool((low < high).all())):
             raise ValueError(f"a box needs low < high in every coordinate, got {self.low} and {self.high}")
 
     def __call__(self, inputs: Float[Tensor, "N ..."], rng: torch.Generator) -> Float[Tensor, "b ..."]:
         """Draw ``b`` points."""
         low, high = (torch.as_tensor(end, dtype=inputs.dtype, device=inputs.device) for end in (self.low, self.high))
+        for end in (low, high):
+            if end.numel() > 1:  # not one number for all coordinates
+                check_one_point(end.shape, inputs)
         shape = (self.number, *inputs.shape[1:])
         return low + (high - low) * torch.rand(shape, generator=rng, dtype=inputs.dtype, device=inputs.device)

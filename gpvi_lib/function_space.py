@@ -15,10 +15,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpvi_lib.checks import check_count, check_instance
 from gpvi_lib.diagnostics import Info, computed, held_out
 from gpvi_lib.directions import SVGD, Direction
-from gpvi_lib.function_points import KDE, Jitter, Uniform
-from gpvi_lib.function_priors import FunctionPrior, shared_outputs, weight_scale
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.function_points import KDE, Jitter, Uniform, check_one_point
+from gpvi_lib.function_priors import FunctionPrior, MomentMatched, shared_outputs, weight_scale
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.objectives import DirectionObjective, ParVI
 from gpvi_lib.samplers import Sampler
@@ -99,7 +101,8 @@ class FunctionPosterior:
         noise_prior: the density of σ, in place of the posterior's prior.
 
     Raises:
-        ValueError: if ``posterior`` lacks a network or a likelihood, or the points have another shape than the inputs.
+        ValueError: if ``posterior`` lacks a network or a likelihood, the prior has no score, or the points are no
+            tensor or have another shape than the inputs.
 
     Example:
         >>> x = torch.linspace(-1, 1, 10)[:, None]
@@ -126,6 +129,7 @@ class FunctionPosterior:
             inputs, self.data = inputs[batch], self.data[batch]
         if points is not None:
             _check_points(points, inputs)
+        _check_prior(prior, "score")
         self.posterior, self.prior, self.rows, self.noise_prior = posterior, prior, rows, noise_prior
         self.x = inputs if points is None else torch.cat([inputs, points.to(inputs)])
         self.shared = shared_outputs(posterior.network)
@@ -207,14 +211,20 @@ def _check_target(target: Any) -> None:
         )
 
 
-def _check_points(points: Tensor, inputs: Tensor) -> None:
+def _check_points(points: object, inputs: Tensor | None = None) -> None:
+    if not isinstance(points, Tensor):
+        raise GPVIError(f"points must be Jitter, KDE, Uniform, a tensor of them or None, got {type(points).__name__}")
     if not len(points):
         raise ValueError("the set of extra points is empty: give at least one, or points=None for the minibatch alone")
-    if points.shape[1:] != inputs.shape[1:]:
-        raise ValueError(
-            f"extra points have shape {tuple(points.shape[1:])} each and the inputs {tuple(inputs.shape[1:])}: both go "
-            "into the same network"
-        )
+    if inputs is not None:
+        check_one_point(points.shape[1:], inputs)
+
+
+def _check_prior(prior: object, *ways: str) -> None:
+    check_instance("prior", prior)
+    if prior is not None and not any(hasattr(prior, way) for way in ways):
+        remedy = "prior.given(posterior, rng) has one" if hasattr(prior, "given") else "take a GaussianProcess"
+        raise GPVIError(f"a prior over functions needs score(f, x), and {type(prior).__name__} has none: {remedy}")
 
 
 @dataclass
@@ -252,7 +262,8 @@ class FunctionSpaceParVI(DirectionObjective):
             function, under the posterior's prior.
 
     Raises:
-        ValueError: if the set of extra points is empty, ``prior_points < 1``, or as :class:`ParVI`.
+        ValueError: if the set of extra points is empty or none, the prior has no score, ``prior_points`` is no whole
+            number >= 1 or exceeds the draws of :class:`MomentMatched`, or as :class:`ParVI`.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -272,10 +283,17 @@ class FunctionSpaceParVI(DirectionObjective):
     noise_prior: InverseGamma | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.points, Tensor) and not len(self.points):
-            raise ValueError("the set of extra points is empty: give at least one, or points=None")
-        if self.prior_points is not None and self.prior_points < 1:
-            raise ValueError(f"the prior must be seen at one point at least, got prior_points = {self.prior_points}")
+        check_instance("points", self.points)
+        if self.points is not None and not callable(self.points):
+            _check_points(self.points)
+        _check_prior(self.prior, "score", "given")
+        if self.prior_points is not None:
+            check_count("prior_points", self.prior_points)
+            if isinstance(self.prior, MomentMatched) and self.prior_points > self.prior.draws:
+                raise GPVIError(
+                    f"{self.prior.draws} draws of the prior cannot give the covariance of the values at prior_points = "
+                    f"{self.prior_points} points: take more draws, or see the prior at fewer points"
+                )
         self._parvi()  # refuses what does not go together
 
     def _parvi(self) -> ParVI:

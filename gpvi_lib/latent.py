@@ -111,7 +111,7 @@ class LatentGenerator(LatentSampler, Generator):
             :class:`Generator` has them.
 
     Raises:
-        ValueError: if ``k`` is not in 1..m, or if ``s`` is missing, not positive or of another shape.
+        ValueError: if ``k`` is not in 1..m, or if ``s`` is missing, not positive and finite or of another shape.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)

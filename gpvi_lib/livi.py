@@ -36,7 +36,8 @@ class LIVI(Objective):
         iterations: of LOBPCG for L''; ``None`` for the exact value. Stopped early, L'' is too large.
 
     Raises:
-        ValueError: if ``num_samples < 1``, as :func:`linearized_entropy`, or if the sampler has no latent z.
+        ValueError: if ``num_samples < 1``, or if the sampler has no latent z.
+        ValueError, DivergedError: as :func:`linearized_entropy`.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(3), torch.eye(3))

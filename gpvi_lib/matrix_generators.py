@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gpvi_lib.activations import ACTIVATIONS
+from gpvi_lib.checks import check_count
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.latent import LatentJacobian, LatentSampler
 from gpvi_lib.samplers import log_noise_scale, standard_normal
 
@@ -165,6 +167,19 @@ class MatrixJacobian:
         return MatrixJacobian(trunk, branches, *shapes, self.dim, self.noise_scale.double(), self.num_points)
 
 
+def _check_shapes(name: str, shapes: Sequence[Shape]) -> None:
+    """Refuse what is no shape of a matrix.
+
+    Raises:
+        GPVIError: naming the shape.
+    """
+    for i, shape in enumerate(shapes):
+        if not isinstance(shape, Sequence) or len(shape) != 2:
+            raise GPVIError(f"{name}[{i}] must be the rows and columns of a matrix, such as (8, 8), got {shape!r}")
+        for what, number in zip(("rows", "columns"), shape, strict=True):
+            check_count(f"the {what} of {name}[{i}]", number)
+
+
 class _MatrixSampler(LatentSampler):
     """What the two generators share: a trunk or none, branches side by side, flattened and cut to m numbers."""
 
@@ -183,6 +198,7 @@ class _MatrixSampler(LatentSampler):
         device: torch.device | str,
     ) -> None:
         super().__init__()
+        check_count("dim", dim)
         self.trunk = MatrixChain(trunk, True, rng, dtype, device) if trunk else None
         self.branches: Iterable[MatrixChain] = nn.ModuleList(  # type: ignore[assignment]  # of this class alone
             MatrixChain(shapes, False, rng, dtype, device) for shapes in branches
@@ -259,7 +275,8 @@ class MatrixGenerator(_MatrixSampler):
         rng, dtype, device: as in :class:`Generator`.
 
     Raises:
-        ValueError: if the last matrix is too small, ``k > m``, or s is not positive.
+        ValueError: if a shape is no rows and columns, the last matrix is too small, ``k > m``, or s is not positive and
+            finite.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -279,6 +296,7 @@ class MatrixGenerator(_MatrixSampler):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
+        _check_shapes("shapes", shapes)
         if len(shapes) < 2:
             raise ValueError(f"a MatrixGenerator needs the shapes of z and of its output at least, got {list(shapes)}")
         self.shapes = [list(shape) for shape in shapes]
@@ -319,6 +337,9 @@ class SplitMatrixGenerator(_MatrixSampler):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
+        _check_shapes("trunk", trunk)
+        for i, shapes in enumerate(branches):
+            _check_shapes(f"branches[{i}]", shapes)
         if len(trunk) < 2 or not branches:
             raise ValueError("a SplitMatrixGenerator needs a shared layer and a branch at least; or a MatrixGenerator")
         self.shapes = [[list(shape) for shape in part] for part in (trunk, *branches)]

@@ -147,8 +147,8 @@ class Generator(Sampler):
         dtype, device: of the parameters.
 
     Raises:
-        ValueError: if ``k`` is not in 1..d, if σ <= 0, if λ <= 0 or has the wrong shape, or if rng and seed are both
-            given or both missing.
+        ValueError: if ``k`` is not in 1..d, if σ <= 0, if λ is not positive and finite or has the wrong shape, or
+            if rng and seed are both given or both missing.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -379,16 +379,20 @@ def with_density(
 
 
 def log_noise_scale(noise_scale: float | Tensor, dim: int, dtype: torch.dtype, device) -> Tensor:
-    """log λ, a number or ``(d,)``.
+    """The logarithm of a sampler's noise scale, a number or ``(d,)``.
 
     Raises:
-        ValueError: if λ <= 0 or has another shape.
+        ValueError: if the scale is not positive and finite, or no number, or has another shape.
     """
-    scale = torch.as_tensor(noise_scale, dtype=dtype, device=device)
+    try:
+        scale = torch.as_tensor(noise_scale, dtype=dtype, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"noise_scale must be a number or ({dim},), got {noise_scale!r}") from None
     if scale.ndim and scale.shape != (dim,):
-        raise ValueError(f"noise_scale λ must be a number or ({dim},), got {tuple(scale.shape)}")
-    if not bool((scale > 0).all()):
-        raise ValueError(f"noise_scale λ must be positive, got {float(scale.min())}")
+        raise ValueError(f"noise_scale must be a number or ({dim},), got {tuple(scale.shape)}")
+    bad = scale[~((scale > 0) & scale.isfinite())]
+    if len(bad):
+        raise ValueError(f"noise_scale must be positive and finite, got {float(bad[0])}")
     return scale.log()
 
 

@@ -4,6 +4,7 @@ Float64 unless a test says otherwise, so that rounding is far below every tolera
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -763,8 +764,12 @@ def test_a_saved_sampler_draws_the_same_samples(make, trained, tmp_path):
 
 
 BAD = {
-    "σ = 0": (lambda: latent(noise_scale=0.0), "noise_scale λ must be positive, got 0"),
-    "σ < 0": (lambda: matrix(noise_scale=-1.0), "noise_scale λ must be positive, got -1"),
+    "σ = 0": (lambda: latent(noise_scale=0.0), "noise_scale must be positive and finite, got 0"),
+    "σ < 0": (lambda: matrix(noise_scale=-1.0), "noise_scale must be positive and finite, got -1"),
+    "σ = inf": (lambda: latent(noise_scale=math.inf), "noise_scale must be positive and finite, got inf"),
+    "σ = nan": (lambda: split(noise_scale=math.nan), "noise_scale must be positive and finite, got nan"),
+    "σ in words": (lambda: latent(noise_scale="0.1"), r"noise_scale must be a number or \(7,\), got '0.1'"),
+    "no σ, matrices": (lambda: matrix(noise_scale=None), r"noise_scale must be a number or \(11,\), got None"),
     "no σ": (lambda: latent(noise_scale=None), "needs a noise_scale s > 0"),
     "one σ too few": (lambda: split(noise_scale=torch.ones(3)), r"must be a number or \(13,\), got \(3,\)"),
     "k > m": (lambda: latent(m=3, k=4), "between 1 and dim d = 3, got 4"),
@@ -774,12 +779,33 @@ BAD = {
         lambda: MatrixGenerator(9, [(1, 2), (2, 4)], noise_scale=1, rng=seeded()),
         "8 entries.* fewer",
     ),
+    "no columns": (lambda: MatrixGenerator(7, [(0, 2), (3, 3)], noise_scale=1, rng=seeded()), r"rows of shapes\[0\]"),
+    "columns < 0": (
+        lambda: MatrixGenerator(7, [(2, 2), (3, -3)], noise_scale=1, rng=seeded()),
+        r"columns of shapes\[1\]",
+    ),
+    "no matrix": (
+        lambda: MatrixGenerator(7, [4, (3, 3)], noise_scale=1, rng=seeded()),
+        r"shapes\[0\] must be the rows and",
+    ),
+    "no rows in a branch": (
+        lambda: SplitMatrixGenerator(4, [(1, 2), (2, 3)], [[(2, 3), (0, 2)]], noise_scale=1, rng=seeded()),
+        r"rows of branches\[0\]\[1\] must be a whole number >= 1, got 0",
+    ),
+    "no rows in the trunk": (
+        lambda: SplitMatrixGenerator(4, [(1, 2), (0, 3)], [[(2, 3), (2, 2)]], noise_scale=1, rng=seeded()),
+        r"rows of trunk\[1\] must be a whole number >= 1, got 0",
+    ),
+    "numbers to produce": (lambda: MatrixGenerator(0, [(2, 2), (3, 3)], noise_scale=1, rng=seeded()), "dim must be a"),
     "one matrix": (lambda: MatrixGenerator(9, [(3, 3)], noise_scale=1, rng=seeded()), "of its output at least"),
     "slices": (
         lambda: SplitMatrixGenerator(4, [(1, 2), (2, 3)], [[(1, 2), (2, 2)]], noise_scale=1, rng=seeded()),
         r"take \[2\] numbers, which must be the 6",
     ),
-    "iterations": (lambda: LIVI(2, "smallest", 0), "at least 1, or None"),
+    "iterations": (lambda: LIVI(2, "smallest", 0), r"iterations \(or None, .*\) must be a whole number >= 1, got 0"),
+    "2.5 iterations": (lambda: LIVI(2, "smallest", 2.5), "must be a whole number >= 1, got 2.5"),
+    "iterations in words": (lambda: LIVI(2, "smallest", "5"), "must be a whole number >= 1, got '5'"),
+    "true iterations": (lambda: LIVI(2, "smallest", True), "must be a whole number >= 1, got True"),
     "iterations of all": (lambda: LIVI(2, "full", 5), "entropy = 'full'"),
     "entropy": (lambda: LIVI(2, "smaller"), "entropy must be 'full' or 'smallest', got 'smaller'"),
     "samples": (lambda: LIVI(0), "num_samples must be"),
@@ -788,11 +814,24 @@ BAD = {
     "λ of KIVI": (lambda: KIVI(2, 0.0), "the regularization must be a positive"),
     "kernel of KIVI": (lambda: KIVI(2, kernel=RBF), r"kernel must be an instance, got the class RBF"),
     "floor of KIVI": (lambda: KIVI(2, floor=-1.0), "the floor of the ratio must be a positive"),
-    "iterations of LOBPCG": (lambda: smallest_singular_value(at(latent()), 0, seeded()), "iterations = 0"),
-    "no rng": (lambda: smallest_singular_value(at(latent()), 3), "rng = None"),
-    "one point": (
-        lambda: entropy_bracket(latent(), 1, 5, seeded()),
-        "2 points, 1 draw and 0 temperatures at least, got 1, 5 and 0",
+    "iterations of LOBPCG": (
+        lambda: smallest_singular_value(at(latent()), 0, seeded()),
+        "must be a whole number >= 1, got 0",
+    ),
+    "no rng": (lambda: smallest_singular_value(at(latent()), 3), "rng must be a torch.Generator.* got None"),
+    "one point": (lambda: entropy_bracket(latent(), 1, 5, seeded()), "num_samples must be a whole number >= 2, got 1"),
+    "no draws": (lambda: entropy_bracket(latent(), 2, 0, seeded()), "draws must be a whole number >= 1, got 0"),
+    "draws to regress on": (lambda: bracket(regression=1), "regression must be a whole number >= 2, got 1"),
+    "temperatures": (lambda: bracket(temperatures=-1), "temperatures must be a whole number >= 0, got -1"),
+    "no values": (lambda: bracket(values=0), "values must be a whole number >= 2, got 0"),
+    "one value": (lambda: bracket(values=1), "values must be a whole number >= 2, got 1"),
+    "entropy of a Generator": (
+        lambda: entropy_bracket(Generator(7, 3, rng=seeded()), 5, 5, seeded()),
+        "a Generator has no latent z of its own: take a LatentGenerator",
+    ),
+    "entropy of mean field": (
+        lambda: entropy_bracket(PointEstimate(MeanField(torch.zeros(7))), 5, 5, seeded()),
+        "a MeanField has no latent z",
     ),
     "power": (lambda: regression(power=0.0), "power of the likelihood must be positive, got 0.0"),
     "LIVI of a Generator": (lambda: loss(LIVI(2), Generator(7, 3, rng=seeded())), "a Generator has no latent z"),
@@ -815,6 +854,10 @@ def normal_target() -> Gaussian:
     return Gaussian(torch.zeros(7, dtype=F64), torch.eye(7, dtype=F64))
 
 
+def bracket(**settings):
+    return elbo_bracket(latent(), normal_target(), 2, 1, seeded(), **settings)
+
+
 def loss(objective, sampler):
     return objective(sampler, normal_target(), None, seeded())
 
@@ -835,6 +878,79 @@ def test_singular_values_that_overflow_are_said(rng):
     for arguments in (("full",), ("smallest",), ("smallest", 3, rng)):
         with pytest.raises(DivergedError, match="singular values .* are not finite: lower the learning rate"):
             linearized_entropy(jacobian, *arguments)
+
+
+def flat(sigma):
+    """Twelve hidden units for sixteen latent numbers: four singular values are 0 everywhere."""
+    return latent(m=20, k=16, hidden=(12,), activation="tanh", noise_scale=sigma)
+
+
+def equal_columns():
+    """All singular values but the largest are 0."""
+    sampler = LatentGenerator(7, 5, (3,), noise_scale=1e-3, rng=seeded())
+    nn.init.constant_(sampler.output.weight, 3e38)
+    return sampler
+
+
+UNKNOWN = {
+    "full": lambda j: linearized_entropy(j),
+    "smallest": lambda j: linearized_entropy(j, "smallest"),
+    "stopped": lambda j: linearized_entropy(j, "smallest", 3, seeded()),
+    "correction": lambda j: linearization_correction(j, torch.zeros(2, 5)),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_singular_values_that_drown_the_others_are_said(case):
+    """They are finite, and so would be a wrong entropy."""
+    jacobian = equal_columns().latent_linearize(torch.randn(2, 5, generator=seeded(1)))[1]
+    with pytest.raises(DivergedError, match=r"reach about \de\+41 at s = 0.001, .*: take a larger noise_scale"):
+        UNKNOWN[case](jacobian)
+
+
+@pytest.mark.parametrize("make", [lambda: flat(1e-8), lambda: flat(1e-9), equal_columns])
+def test_a_bracket_of_values_that_drown_is_refused(make):
+    with pytest.raises(DivergedError, match="take a larger noise_scale"):
+        entropy_bracket(make(), 5, 5, seeded())
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-12])
+def test_the_entropy_of_a_flat_sampler_is_right_or_refused(sigma, normal):
+    """Against the singular values of J̃ itself, not of its Gram matrix."""
+    jacobian = flat(sigma).latent_linearize(normal(3, 16))[1]
+    pushed = jacobian.latent_jvp(torch.eye(16, dtype=F64).expand(3, -1, -1)) / sigma
+    values = torch.linalg.svdvals(pushed).detach()
+    constant = 10 * (1 + math.log(2 * math.pi)) + 20 * math.log(sigma)
+    full, smallest = torch.log1p(values.square()).sum(-1) / 2, 8 * torch.log1p(values[:, -1].square())
+    for kind, expected in (("full", full), ("smallest", smallest)):
+        if sigma > 2e-7:
+            assert_close(linearized_entropy(jacobian, kind).detach(), constant + expected, rtol=0, atol=1e-3)
+        else:
+            with pytest.raises(DivergedError, match=f"at s = {sigma:.2g}, .*: take a larger noise_scale"):
+                linearized_entropy(jacobian, kind)
+
+
+@pytest.mark.parametrize("entropy", ["full", "smallest"])
+def test_large_values_alone_are_no_reason_to_refuse(entropy, normal):
+    """What counts is how far apart they are."""
+    jacobian = latent(hidden=(), noise_scale=1e-30).latent_linearize(normal(3, 4))[1]
+    wider = replace(jacobian, noise_scale=2 * jacobian.noise_scale)
+    found, other = (linearized_entropy(j, entropy) for j in (jacobian, wider))
+    lost = 7 - 4  # of m directions k are g's
+    assert_close(other - found, torch.full((3,), lost * math.log(2), dtype=F64))
+
+
+def test_fit_says_where_singular_values_drown(rng):
+    target = Gaussian(torch.zeros(20, dtype=F64), torch.eye(20, dtype=F64))
+    with pytest.raises(DivergedError, match="^mine: step 1: the singular values .* take a larger noise_scale"):
+        fit(flat(1e-9), target, LIVI(2), steps=2, optimizer=Adam(0.1), rng=rng, label="mine", progress=False)
+
+
+def test_the_bracket_of_a_point_estimate_is_that_of_what_is_in_it():
+    inner = latent(m=3, k=1)
+    found, expected = (entropy_bracket(s, 5, 5, seeded()) for s in (PointEstimate(inner), inner))
+    assert_close(found.low, expected.low)
+    assert found.points.shape == (5, 3)
 
 
 def test_relu_is_warned_of(rng):
