@@ -96,6 +96,24 @@ def test_the_interval_is_of_the_papers_sd_our_standard_error_and_the_printed_dig
     assert nats.high == pytest.approx(math.exp(2 * math.hypot(0.3, 0.4, 0.005)))
 
 
+@pytest.mark.parametrize(
+    ("metric", "better", "printed", "ours", "expected"),
+    [
+        ("test_rmse", "lower", "0.00", 0.0001, "inconclusive"),
+        ("test_rmse", "lower", "0", 0.0001, "inconclusive"),
+        ("test_rmse", "lower", "0.00", 0.5, "inconclusive"),
+        ("accuracy_percent", "higher", "100", 90.0, "inconclusive"),
+        ("test_rmse", "lower", "0.01", 0.0001, "lower error"),
+        ("test_nll", "lower", "0.00", -5.0, "lower error"),  # a logarithm: its digits say all
+    ],
+)
+def test_an_error_that_is_printed_as_0_judges_nothing(metric, better, printed, ours, expected):
+    paper, mine = Published("", "", metric, better, printed, 0.0), Ours((ours,) * 5, better, "")
+    assert scoreboard.verdict(paper, mine) == scoreboard.verdict_of_median(paper, mine) == expected
+    found = scoreboard.ratio(paper, mine)
+    assert ((found.low, found.high) == (0.0, math.inf)) == (expected == "inconclusive")
+
+
 def test_one_run_scatters_as_the_papers_do():
     paper = Published("", "", "sigma_error", "lower", "0.20", 0.04)
     alone, many = (scoreboard.ratio(paper, four((0.2,) * n)) for n in (1, 4))

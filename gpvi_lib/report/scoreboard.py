@@ -9,11 +9,15 @@ interval of q is
 
 with e the standard error of our number and r half a unit in the last printed digit of the paper's; for a
 log-likelihood, which is a logarithm already, nothing is divided. A spread that is not known counts as 0; but one run of
-ours scatters as the paper's do. An error that is printed as 0 counts as r. The words are
+ours scatters as the paper's do. The words are
 
 * `lower error` or `higher error` if the interval is below or above 1;
 * `agrees` if it holds 1 and nothing outside 1/2 to 2;
 * `inconclusive` if it holds 1 and is wider: neither a difference nor its absence is shown.
+
+An error that is printed as 0, such as an RMSE of 0.00, has no digit to compare with: it lies below r, and a hundredth
+of r would be printed alike. It counts as r, the interval is all from 0 to infinity, and the row is `inconclusive`
+whatever ours is. Another metric of such an item judges: naval's RMSE is printed so, and its likelihood is not.
 
 Each row has two verdicts:
 
@@ -240,17 +244,32 @@ def _error_of_mean(paper: Published, ours: Ours) -> float:
 def _ratio(paper: Published, number: float, error: float) -> Ratio:
     theirs, *spreads = _log_error(paper, paper.mean, paper.sd, paper.resolution)
     mine, own_spread = _log_error(paper, number, error)
+    if _printed_as_zero(paper):
+        own_spread = math.inf
     spread = math.hypot(*(each for each in (*spreads, own_spread) if not math.isnan(each)))
     value, low, high = (_exp(mine - theirs + shift) for shift in (0.0, -2 * spread, 2 * spread))
     return Ratio(value, low, high)
 
 
+def _printed_as_zero(paper: Published) -> bool:
+    """Whether half a unit of the last digit is more than the error itself; a logarithm has no such digit."""
+    return not _is_logarithm(paper) and _error(paper, paper.mean) < paper.resolution
+
+
+def _is_logarithm(paper: Published) -> bool:
+    return paper.metric.endswith(("log_likelihood", "nll"))
+
+
+def _error(paper: Published, number: float) -> float:
+    whole = 100.0 if "percent" in paper.metric else 1.0
+    return whole - number if paper.better == "higher" else number
+
+
 def _log_error(paper: Published, number: float, *spreads: float) -> tuple[float, ...]:
     """The logarithm of the error that a number is, and on that scale its spreads."""
-    if paper.metric.endswith(("log_likelihood", "nll")):
+    if _is_logarithm(paper):
         return (-number if paper.better == "higher" else number), *spreads
-    whole = 100.0 if "percent" in paper.metric else 1.0
-    error = whole - number if paper.better == "higher" else number
+    error = _error(paper, number)
     error = error if error > 0 else paper.resolution
     return math.log(error), *(spread / error for spread in spreads)
 
