@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
     from gpvi_lib.experiments import Experiment
+    from gpvi_lib.lab.experiment import Cell
     from gpvi_lib.lab.queue import QueuedCell
     from gpvi_lib.lab.records import Record
 
@@ -56,7 +57,9 @@ NamesArgument = Annotated[list[str] | None, typer.Argument(help="Paths, names or
 
 @app.command("list")
 def list_experiments(
-    missing: Annotated[str | None, typer.Option(metavar="PROFILE", help="Only what has no valid record there.")] = None,
+    missing: Annotated[
+        str | None, typer.Option(metavar="PROFILE", help="Only what has no valid record there, and what it waits for.")
+    ] = None,
     unprovenanced: Annotated[
         bool, typer.Option("--unprovenanced", help="Only records at paper whose commit does not tell their code.")
     ] = False,
@@ -71,7 +74,7 @@ def list_experiments(
             _print_unprovenanced()
         return
     if missing is not None:
-        _print_table([("experiment", "method", "seeds"), *_without_record(get_profile(missing).name)])
+        _print_table([("experiment", "method", "seeds", "why"), *_without_record(get_profile(missing).name)])
         return
     for experiment in EXPERIMENTS.values():
         print(f"{experiment.name}: {experiment.title}")
@@ -123,26 +126,45 @@ def _print_unprovenanced() -> None:
 def _states(experiment: Experiment, method: str, profile: str) -> str:
     from gpvi_lib.lab import records
 
-    seeds = experiment.seeds(profile)
+    seeds = experiment.seeds_of(method, profile)
     found = Counter(records.state(experiment.cell(method, seed, profile)) for seed in seeds)
     broken = "".join(f", {found[state]} {state}" for state in ("stale", "damaged") if found[state])
     return f"{found['valid']}/{len(seeds)}{broken}"
 
 
-def _without_record(profile: str) -> Iterator[tuple[str, str, str]]:
-    """Experiment, method and the seeds that have no valid record, each with its state."""
-    from gpvi_lib.experiments import EXPERIMENTS
+def _without_record(profile: str) -> Iterator[tuple[str, str, str, str]]:
+    """Experiment, method, the seeds that have no valid record, each with its state, and what they wait for."""
+    from gpvi_lib.experiments import EXPERIMENTS, get_experiment
+    from gpvi_lib.lab import queue as long_runs
     from gpvi_lib.lab import records
 
+    path = long_runs.default_path()
+    at_paper = profile == long_runs.PROFILE
+    queued = {one.cell for one in long_runs.read(path, get_experiment)} if at_paper and path.exists() else set()
     for experiment in EXPERIMENTS.values():
         for method in experiment.methods:
-            states: dict[str, list[str]] = {}
-            for seed in experiment.seeds(profile):
-                states.setdefault(records.state(experiment.cell(method, seed, profile)), []).append(str(seed))
+            states: dict[str, list[Cell]] = {}
+            for seed in experiment.seeds_of(method, profile):
+                cell = experiment.cell(method, seed, profile)
+                states.setdefault(records.state(cell), []).append(cell)
             states.pop("valid", None)
             if states:
-                found = "; ".join(f"{state} {', '.join(seeds)}" for state, seeds in states.items())
-                yield experiment.name, method, found
+                found = "; ".join(f"{state} {_seeds_of(cells)}" for state, cells in states.items())
+                waiting = [cell for cells in states.values() for cell in cells]
+                why = "needs a GPU" if experiment.needs_gpu and at_paper else _in_the_queue(waiting, queued)
+                yield experiment.name, method, found, why
+
+
+def _in_the_queue(waiting: Sequence[Cell], queued: Collection[Cell]) -> str:
+    """ "in the queue", with the seeds where it does not list all of these cells; "" if it lists none."""
+    found = [cell for cell in waiting if cell in queued]
+    if not found:
+        return ""
+    return "in the queue" if len(found) == len(waiting) else f"in the queue: {_seeds_of(found)}"
+
+
+def _seeds_of(cells: Iterable[Cell]) -> str:
+    return ", ".join(str(cell.seed) for cell in cells)
 
 
 @app.command()
@@ -182,7 +204,7 @@ def run(
         else _that_can_run(get_profile(profile).name, device)
     )
     if seed:
-        _note_other_seeds(seed, chosen[0], get_profile(profile).name)
+        _note_other_seeds(seed, chosen[0], method or chosen[0].methods, get_profile(profile).name)
     end = None if budget is None else time.monotonic() + 60 * budget
     failed = []
     with nullcontext() if executor is None else executors.connect(executor, scheduler) as pool:
@@ -203,7 +225,7 @@ def run(
         raise SweepError("; ".join(failed))
 
 
-def _note_other_seeds(seeds: Iterable[int], experiment: Experiment, profile: str) -> None:
+def _note_other_seeds(seeds: Collection[int], experiment: Experiment, methods: Iterable[str], profile: str) -> None:
     known = experiment.seeds(profile)
     others = ", ".join(str(seed) for seed in seeds if seed not in known)
     if others:
@@ -212,6 +234,11 @@ def _note_other_seeds(seeds: Iterable[int], experiment: Experiment, profile: str
             "no table counts its record",
             file=sys.stderr,
         )
+    for method in methods:
+        one = experiment.seeds_of(method, profile)
+        if method in experiment.once and not set(seeds) <= set(one):
+            said = f"{method} of {experiment.name} draws nothing"
+            print(f"note: {said}: no table counts another seed than {one[0]}", file=sys.stderr)
 
 
 def _that_can_run(profile: str, device: str) -> list[Experiment]:

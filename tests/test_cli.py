@@ -1,6 +1,7 @@
 """The command line: what each command prints, and errors of one line with exit code 2."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -161,6 +162,37 @@ def test_list_can_show_only_what_is_missing(call):
         ["toy", "gpvi", "missing 0, 2; damaged 1"],
         ["toy", "plain", "missing 0, 1, 2"],
     ]
+
+
+def test_list_says_why_something_is_missing(call, registry, tmp_path):
+    registry["big"] = replace(TOY, name="big", methods=("svgd",), needs_gpu=True)
+    runner.run_or_load(TOY.cell("svgd", 0, "paper"), progress=False)
+    entry = '[[entry]]\nwhat = "{}"\nexperiment = "{}"\nmethods = ["{}"]\nseeds = {}\nhours = 1\n'
+    queued = (("toy", "svgd", [0, 1, 2]), ("toy", "gpvi", [0, 1]), ("big", "svgd", [0]))
+    (tmp_path / "results" / "queue.toml").write_text("".join(entry.format("some", *one) for one in queued))
+    _, out, _ = call("list", "--missing", "paper")
+    assert [re.split("  +", line) for line in out.splitlines()] == [
+        ["experiment", "method", "seeds", "why"],
+        ["toy", "svgd", "missing 1, 2", "in the queue"],
+        ["toy", "gpvi", "missing 0, 1, 2", "in the queue: 0, 1"],
+        ["toy", "gpvi_best", "missing 0, 1, 2"],
+        ["toy", "plain", "missing 0, 1, 2"],
+        ["big", "svgd", "missing 0, 1, 2", "needs a GPU"],
+    ]
+    assert "queue" not in call("list", "--missing", "quick")[1]  # whose runs are at paper
+
+
+def test_a_method_that_draws_nothing_counts_with_one_seed(call, registry):
+    registry["toy"] = once = replace(TOY, methods=("svgd", "plain"), once=("plain",))
+    assert "plain" in call("list", "--missing", "paper")[1]
+    assert call("run", "toy", "--profile", "paper")[0] == 0
+    assert CALLS == [("svgd", 0), ("svgd", 1), ("svgd", 2), ("plain", 0)]
+    assert len(call("list", "--missing", "paper")[1].splitlines()) == 1
+    assert [line.split()[-1] for line in call("list")[1].splitlines()[2:4]] == ["3/3", "1/1"]
+    assert records.frame(once, "paper")["method"].tolist() == 3 * ["svgd"] + ["plain"]
+    assert [len(found) for found in runner.by_method(once, "paper").values()] == [3, 1]
+    err = call("run", "toy", "--profile", "paper", "--method", "plain", "--seed", "1")[2]
+    assert err.startswith("note: plain of toy draws nothing: no table counts another seed than 0\n")
 
 
 def test_a_seed_that_no_table_counts_is_noted(call):

@@ -48,7 +48,7 @@ def check(path):
     cell = NAME.fullmatch(path.stem)
     record = records.load(experiment.cell(cell["method"], int(cell["seed"]), "paper"))
     assert record.path == path
-    assert record.seed in experiment.seeds("paper")
+    assert record.seed in experiment.seeds_of(cell["method"], "paper")
     for name, array in record.arrays().items():
         spec = {"shape": list(array.shape), "dtype": str(array.dtype).removeprefix("torch.")}
         assert record.array_specs[name] == spec

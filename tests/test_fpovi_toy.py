@@ -117,6 +117,11 @@ def test_a_small_run(method):
         assert toy.run(config, method, context()).metrics == found.metrics
 
 
+def test_the_exact_process_is_the_same_with_every_seed():
+    one, other = (toy.run(toy.config("exact_gp", "smoke"), "exact_gp", context(seed)) for seed in (0, 1))
+    assert one.metrics == other.metrics and get_experiment("fpovi-toy-controls").once == ("exact_gp",)
+
+
 def test_particles_start_where_the_released_code_starts():
     config = toy.config("svgd", "smoke") | {"steps": 0, "sampler": toy.PARTICLES | {"num": 50}}
     found = toy.run(config, "svgd", context()).metrics

@@ -62,9 +62,17 @@ def test_a_first_seed_of_all_methods_comes_before_a_second_and_nothing_twice(lis
     ]
 
 
+def test_a_method_that_draws_nothing_is_queued_once(listed, monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, "toy", replace(TOY, once=("plain",)))
+    cells = queue.read(listed({"methods": ["plain", "svgd"]}), get_experiment)
+    assert [(one.cell.method, one.cell.seed) for one in cells] == [("plain", 0), ("svgd", 0), ("svgd", 1)]
+
+
 def test_the_committed_list_names_what_there_is():
-    cells = queue.read(Path(__file__).parents[1] / "results" / "queue.toml", get_experiment)
-    assert cells and all(one.hours > 0 and one.cell.seed in one.cell.experiment.seeds("paper") for one in cells)
+    queued = queue.read(Path(__file__).parents[1] / "results" / "queue.toml", get_experiment)
+    cells = [one.cell for one in queued if one.hours > 0]
+    assert cells and len(cells) == len(queued)
+    assert all(cell.seed in cell.experiment.seeds_of(cell.method, "paper") for cell in cells)
 
 
 @pytest.mark.parametrize(

@@ -353,5 +353,6 @@ EXPERIMENTS = (
         config=config,
         seeds=seeds,
         run=run,
+        once=("exact_gp",),
     ),
 )

@@ -111,7 +111,7 @@ class Experiment:
         methods: what it compares, in the order of its tables; names of `paper_tables.csv` where it has them.
         config: (method, profile name) -> JSON-able dict of all that decides the result, except the seed; the constants
             of its evaluation too, see `gpvi_lib.experiments.evaluation.differing`.
-        seeds: profile name -> the seeds that count.
+        seeds: profile name -> the seeds that count; a method's are `seeds_of`.
         run: (config, method, context) -> Outcome. `config` has passed through JSON: tuples are lists.
         scores: the rows of the scoreboard that its metrics fill.
         deviations: (method, profile name) -> what differs from the paper, "" if nothing does.
@@ -120,6 +120,7 @@ class Experiment:
         data_sets: profile name -> the data sets that have to be there, as `python -m gpvi_lib data` names them.
         needs_gpu: whether its runs take days on a CPU, so that a run of all experiments leaves it out there.
         all_cores: whether its matrices are large enough for a run to be faster on several threads.
+        once: methods that draw nothing, whose every seed has the same result: they count with the first one alone.
         instead_of: experiments whose rows of the scoreboard it takes over where its runs are the longer ones.
         version: of `run`. Raise it when a change of code, not of `config`, changes a result: above 0 it is part of the
             configuration, so that every record made with a lower one is stale.
@@ -137,6 +138,7 @@ class Experiment:
     data_sets: Callable[[str], tuple[str, ...]] = no_data_sets
     needs_gpu: bool = False
     all_cores: bool = False
+    once: tuple[str, ...] = ()
     instead_of: tuple[str, ...] = ()
     version: int = 0
 
@@ -148,6 +150,11 @@ class Experiment:
         found = self.config(method, profile)
         version = found.get("version", 0) + self.version
         return found | ({"version": version} if version else {})
+
+    def seeds_of(self, method: str, profile: str) -> tuple[int, ...]:
+        """The seeds of a method that count: `seeds`, of one in `once` the first."""
+        found = self.seeds(profile)
+        return found[:1] if method in self.once else found
 
     def check_method(self, method: str) -> None:
         """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""

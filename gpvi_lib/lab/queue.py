@@ -62,6 +62,8 @@ def default_path() -> Path:
 def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
     """The cells of a list, in the order in which they run; one that an earlier entry has is left out.
 
+    So are other seeds than the first of a method that draws nothing (:attr:`Experiment.once`).
+
     Args:
         path: the list.
         find: the experiment of a name, such as :func:`gpvi_lib.experiments.get_experiment`.
@@ -85,6 +87,8 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
         for seed in entry["seeds"]:
             for method in entry["methods"]:
                 cell = experiment.cell(method, seed, PROFILE)
+                if method in experiment.once and seed not in experiment.seeds_of(method, PROFILE):
+                    continue
                 found.setdefault(cell, QueuedCell(entry["what"], cell, float(entry["hours"])))
     return list(found.values())
 

@@ -320,7 +320,7 @@ def frame(
     profile = get_profile(profile)
     rows = []
     for method in experiment.methods if methods is None else methods:
-        for seed in experiment.seeds(profile.name):
+        for seed in experiment.seeds_of(method, profile.name):
             try:
                 record = load(experiment.cell(method, seed, profile))
             except RecordMissing:

@@ -234,7 +234,7 @@ def sweep(
     """The records of all cells methods x seeds, in that order; valid ones are loaded, the others computed.
 
     Args:
-        methods, seeds: default to all methods and to the profile's seeds.
+        methods, seeds: default to all methods and to the profile's seeds of each.
         executor: anything with `submit(function, *arguments)` whose answer has `result()`: a pool, Dask's
             `client.get_executor()`, Slurm through submitit. Workers write the records themselves, so they
             need the same file system and the same `$GPVI_RESULTS`.
@@ -252,9 +252,13 @@ def sweep(
     """
     profile = get_profile(profile)
     methods = experiment.methods if methods is None else tuple(methods)
-    seeds = experiment.seeds(profile.name) if seeds is None else tuple(seeds)
+    seeds = None if seeds is None else tuple(seeds)
     provenance.as_device(device)
-    cells = [experiment.cell(method, seed, profile) for method in methods for seed in seeds]
+    cells = [
+        experiment.cell(method, seed, profile)
+        for method in methods
+        for seed in (experiment.seeds_of(method, profile.name) if seeds is None else seeds)
+    ]
     fresh = fresh or not (profile.reuse or budget is not None)
     todo = [cell for cell in cells if fresh or not is_recorded(cell)]
     if todo:
@@ -289,7 +293,9 @@ def by_method(
         rows = sweep(experiment, profile, methods, device=device, fresh=fresh, progress=False)
     else:
         cells = [
-            experiment.cell(method, seed, profile) for method in methods for seed in experiment.seeds(profile.name)
+            experiment.cell(method, seed, profile)
+            for method in methods
+            for seed in experiment.seeds_of(method, profile.name)
         ]
         rows = [load(cell) for cell in cells if record_path(cell).exists()]
     found: dict[str, list[Record]] = {}

@@ -34,7 +34,7 @@ Arrays = dict[str, np.ndarray]
 def longest(name: str, profile: str) -> Experiment:
     """The runs of the published epochs once each has a record, until then the short ones of that name."""
     published = get_experiment(f"{name}-published")
-    cells = [(method, seed) for method in published.methods for seed in published.seeds(profile)]
+    cells = [(method, seed) for method in published.methods for seed in published.seeds_of(method, profile)]
     complete = all(records.state(published.cell(*cell, profile)) == "valid" for cell in cells)
     return published if complete else get_experiment(name)
 

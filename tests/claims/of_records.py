@@ -66,9 +66,15 @@ class Runs:
     def seeds(self) -> tuple[int, ...]:
         return self.experiment.seeds("paper")
 
+    def seeds_of(self, method: str) -> tuple[int, ...]:
+        """One, of a method that draws nothing."""
+        return self.experiment.seeds_of(method, "paper")
+
     def recorded(self, method: str) -> list[int]:
         """The seeds that have a record."""
-        return [s for s in self.seeds if records.record_path(self.experiment.cell(method, s, "paper")).exists()]
+        return [
+            s for s in self.seeds_of(method) if records.record_path(self.experiment.cell(method, s, "paper")).exists()
+        ]
 
     def record(self, method: str, seed: int = 0) -> Record:
         return read(self.experiment.cell(method, seed, "paper"))[0]
@@ -78,11 +84,13 @@ class Runs:
 
     def metric(self, method: str, key: str, seeds: Sequence[int] | None = None) -> np.ndarray:
         """One number per seed."""
-        return np.array([self.record(method, seed).metrics[key] for seed in seeds or self.seeds])
+        return np.array([self.record(method, seed).metrics[key] for seed in seeds or self.seeds_of(method)])
 
     def history(self, method: str, key: str, seeds: Sequence[int] | None = None) -> np.ndarray:
         """(seeds, looks): one quantity along training."""
-        return np.stack([self.arrays(method, seed)[f"history_{key}"].numpy() for seed in seeds or self.seeds])
+        return np.stack(
+            [self.arrays(method, seed)[f"history_{key}"].numpy() for seed in seeds or self.seeds_of(method)]
+        )
 
 
 def runs(experiment: str, method: str) -> list[Record]:
