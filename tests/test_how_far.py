@@ -114,6 +114,29 @@ def test_what_has_a_column_is_not_said_twice():
     assert how_far.differs(replace(row("classification-4", "gpvi"), experiment=experiment)) == ["prior N(0, I)"]
 
 
+@pytest.mark.parametrize(
+    ("title", "without", "expected"),
+    [
+        ("f-POVI, Figure 5", ("exact_gp",), ("SVGD, width 5", "5,000 / – steps", "3", "50", "all")),
+        (
+            "f-POVI, Figure 9",
+            ("down_sampled", "floored", "draws"),
+            ("Networks, minibatches", "20,000 / 20,000 steps", "1", "1,000", "10"),
+        ),
+        ("LIVI, F.5", (), ("L″, 5 iterations, σ = 0.03", "5,000 / – steps", "1", "3", "all")),
+    ],
+)
+def test_an_experiment_without_a_score_has_its_rows_too(ours, title, without, expected):
+    """All methods but those that train nothing."""
+    (section,) = (one for one in how_far.SECTIONS if one.title.startswith(title))
+    found = {row.label: row for row in how_far.rows(section, ours)}
+    shown = {row.method for row in found.values()}
+    assert shown == set(next(iter(found.values())).experiment.methods) - set(without)
+    row = found[expected[0]]
+    counts = how_far.length(row, "steps"), str(row.seeds), how_far.samples(row.config)
+    assert (row.label, *counts, how_far.batch(row.config, section.data)) == expected
+
+
 def test_a_row_without_records_says_so(ours):
     section = next(one for one in how_far.SECTIONS if one.title.startswith("Table 4"))
     unrecorded = {key: found for key, found in ours.items() if found.run[1] != "mf_vi"}

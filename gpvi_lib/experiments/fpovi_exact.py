@@ -40,6 +40,8 @@ SPECS: dict[str, dict] = {
 THEN = {"test": [1.7, 1.9, 2.1], "smallest": 1e-15}
 """What the first records were evaluated with, see :func:`differing`."""
 CLOSED = ("down_sampled", "floored", "draws")
+LABELS = {"exact": "Values themselves", "network": "Networks", "minibatch": "Networks, minibatches"}
+"""Method -> its name for a reader."""
 SIZES: dict[str, dict] = {
     "smoke": {"particles": 12, "steps": 10, "lr": 1e-2, "evaluations": 2},
     "quick": {"particles": 100, "steps": 1_000, "lr": 1e-2, "evaluations": 10},

@@ -221,6 +221,20 @@ CONTROLS: dict[str, dict] = {
         ("svgd", _weights(DIRECTIONS["svgd"])), ("f_svgd", _functions(DIRECTIONS["svgd"])),
     ) for w in WIDTHS if w != WIDTH},
 }  # fmt: skip
+LABELS = {
+    "map_ensemble": "MAP ensemble",
+    "f_svgd_without_prior": "f-SVGD without prior",
+    "f_svgd_closed_form": "f-SVGD, closed form at 4 points",
+    "f_closed_form_without_repulsion": "f-SVGD, closed form at 4 points, no repulsion",
+    "f_best_without_repulsion": "f-SVGD, prior everywhere, no repulsion",
+    "f_svgd_best_uniform_start": "f-SVGD, prior everywhere, printed rate, start of the prior's scale",
+    "f_svgd_best_amortized": "f-SVGD, prior everywhere, amortised",
+    "gpvi_exact_density": "GPVI, exact density",
+    "f_gpvi": "GPVI on functions",
+    **{f"{name}_{w}": f"{said}, width {w}" for name, said in (("svgd", "SVGD"), ("f_svgd", "f-SVGD"))
+       for w in WIDTHS if w != WIDTH},
+}  # fmt: skip
+"""Control that trains -> its name for a reader."""
 SIZES: dict[str, dict] = {
     "smoke": {"particles": 6, "steps": 10, "draws": 30, "evaluations": 2, "seeds": 1, "samples": 40},
     "quick": {"particles": 20, "steps": 1_000, "draws": 100, "evaluations": 10, "seeds": 1, "samples": 500},

@@ -46,6 +46,10 @@ SPECS: dict[str, dict] = {
         "noise_scale_lr": 1.5e-2,
     },
 }
+NAMES = {"full": "L′", "min_sv": "L″, 5 iterations", "exact_min_sv": "L″, exact"}
+LABELS = {f"{name}_{sigma:g}": f"{said}, σ = {sigma:g}" for name, said in NAMES.items() for sigma in SIGMAS}
+LABELS["full_trained"] = "L′, one s per weight"
+"""Method -> its name for a reader: what its generator was trained with."""
 SIZES: dict[str, dict] = {
     "smoke": {
         "steps": 6,

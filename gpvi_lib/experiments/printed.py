@@ -1,7 +1,7 @@
 """What the paper prints of how its tables and figures were trained: how long, on how much data, with how many samples.
 
-One entry for each item of the scoreboard, and for Figure 3, which has no numbers. An experiment's scores find theirs by
-the item's name; what the paper leaves open is None.
+One entry for each item of the scoreboard, and for figures that have no numbers there. An experiment's scores find
+theirs by the item's name; what the paper leaves open is None.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ PRINTED: dict[str, Printed] = {
     "gpvi/table3/mnist": Printed("Table 9", MNIST_EPOCHS, "epochs", batch=50, samples=10),
     "gpvi/table4/cifar10": Printed("Table 10", CIFAR10_EPOCHS, "epochs", batch=50, samples=10),
     **{f"fpovi/figure1/{region}": FUNCTIONS_TOY for region in ("data", "gap", "near", "far")},
+    "fpovi/figure5": FUNCTIONS_TOY,
+    "fpovi/figure9": Printed("appendix D of function-space POVI", 20_000, samples=1_000),
     **{f"fpovi/table3/{name}": BANDITS for name in ("mushroom", "wheel")},
     "fpovi/table2/mnist": Printed("section 5.2.2 of function-space POVI", 1_000, "epochs", batch=100),
     "fpovi/table9/mnist": Printed("appendix B.3 of function-space POVI", 1_000, "epochs", batch=1_000, samples=20),
@@ -99,6 +101,7 @@ PRINTED: dict[str, Printed] = {
         for name in names
     },
     "livi/figure1": LIVI_TOY,
+    "livi/figureF.4": Printed("appendix F.5 of LIVI"),
     **{f"livi/table1/{name}": LIVI_UCI for name in ("boston", "concrete", "energy", "kin8nm", "naval")},
     "livi/table2/mnist_ood": LIVI_MNIST,
     "wild-vi/figure2": WILD,

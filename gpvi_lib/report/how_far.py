@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpvi_lib.experiments import Experiment, get_experiment, inverse_solvers
+from gpvi_lib.experiments import Experiment, fpovi_exact, fpovi_toy, get_experiment, inverse_solvers, livi_entropy
 from gpvi_lib.experiments.fpovi_uci import ROWS as UCI_ROWS
 from gpvi_lib.experiments.printed import NOISE_SCALE, PRINTED, RUNS, Printed
 from gpvi_lib.lab import records
@@ -101,6 +101,16 @@ SECTIONS = (
         "Wild VI, Figures 3 and 4: Covertype", "19-learned-step-sizes", (("wild-vi/figure3", "log_likelihood", ""),)
     ),
     Section("f-POVI, Figure 1: the toy", "20-function-space", (("fpovi/figure1/data", "w1", ""),)),
+    Section(
+        "f-POVI, Figure 5: the toy by width, and its method taken apart",
+        "20-function-space",
+        (("fpovi/figure5", "", ""),),
+    ),
+    Section(
+        "f-POVI, Figure 9: networks and minibatches against the exact posterior",
+        "20-function-space",
+        (("fpovi/figure9", "", ""),),
+    ),
     _functions(
         "f-POVI, Tables 4 to 8: UCI sets of fewer than 1,000 rows", [n for n in UCI_ROWS if UCI_ROWS[n] < 1_000]
     ),
@@ -112,6 +122,7 @@ SECTIONS = (
         tuple((f"fpovi/table3/{name}", "relative_cumulative_regret_percent", name) for name in ("mushroom", "wheel")),
     ),
     Section("f-POVI, Figure 3 and Table 9: adversarial images", GAMES, (("fpovi/table9/mnist", "clean_accuracy", ""),)),
+    Section("LIVI, F.5: its entropies", "23-livi-bounds", (("livi/figureF.4", "", ""),)),
     Section("LIVI, Figure 1: the toy", "24-livi-regression", (("livi/figure1", "w1", ""),)),
     Section(
         "LIVI, Table 1: UCI sets",
@@ -126,7 +137,12 @@ SECTIONS = (
         (("livi/table2/mnist_ood", "auroc_percent", ""),),
     ),
 )
-UNSCORED = {"gpvi/figure3": ("inverse-solvers", inverse_solvers.LABELS)}
+UNSCORED = {
+    "gpvi/figure3": ("inverse-solvers", inverse_solvers.LABELS),
+    "fpovi/figure5": ("fpovi-toy-controls", fpovi_toy.LABELS),
+    "fpovi/figure9": ("fpovi-exact", fpovi_exact.LABELS),
+    "livi/figureF.4": ("livi-entropy", livi_entropy.LABELS),
+}
 """Figures without a number in the scoreboard: their experiment, and the names of its methods."""
 
 
@@ -188,11 +204,13 @@ def _trains(fillers: Iterable[Filler]) -> bool:
 
 
 def _unscored(item: str) -> Iterator[Row]:
-    """Every method of a figure's experiment."""
+    """Every method of a figure's experiment that trains."""
     name, labels = UNSCORED[item]
     experiment = get_experiment(name)
     seeds = records.frame(experiment, PROFILE, missing="skip")["method"].value_counts()
     for method in experiment.methods:
+        if steps_of(experiment.config(method, PROFILE)) is None:
+            continue
         yield Row(labels[method], experiment, method, int(seeds.get(method, 0)), PRINTED[item].length, 1, "")
 
 
@@ -250,7 +268,7 @@ def share(row: Row) -> str:
 def samples(config: dict) -> str:
     """Samples a step, or particles; a chain has neither, nor has what trains nothing."""
     if "objective" not in config:
-        return "–"
+        return f"{config['particles']:,}" if "particles" in config else "–"
     return str(config["objective"].get("num_samples") or config["sampler"]["num"])
 
 
@@ -321,7 +339,7 @@ def _printed(printed: Printed) -> str:
     known = [
         f"{printed.length:,} {printed.unit}" if printed.length else "",
         f"batches of {printed.batch}" if printed.batch else "",
-        f"{printed.samples} samples" if printed.samples else "",
+        f"{printed.samples:,} samples" if printed.samples else "",
     ]
     said = ", ".join(filter(None, known)) or "no length, no number of samples"
     return f"Printed: {said} ({printed.source})."
