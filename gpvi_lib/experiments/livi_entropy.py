@@ -15,7 +15,7 @@ from torch import Tensor
 from gpvi_lib.entropy import elbo_bracket, linearization_correction, linearized_entropy
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.evaluation import EVALUATION_SEED, generator_of, history
-from gpvi_lib.experiments.livi_problem import NOISE, evaluated, posterior
+from gpvi_lib.experiments.livi_problem import LONG_BRIDGE, NOISE, evaluated, posterior
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
 from gpvi_lib.latent import LatentSampler
 
@@ -75,7 +75,8 @@ SIZES: dict[str, dict] = {
 def config(method: str, profile: str) -> dict:
     """Everything but the seed; ``bracket`` holds the arguments of :func:`elbo_bracket`."""
     size = SIZES[profile]
-    shared = {"noise": NOISE, "latents": size["latents"], "bracket": size["bracket"], "stopped": list(STOPPED)}
+    bracket = size["bracket"] | (LONG_BRIDGE if (method, profile) == ("full_trained", "paper") else {})
+    shared = {"noise": NOISE, "latents": size["latents"], "bracket": bracket, "stopped": list(STOPPED)}
     every = max(1, size["steps"] // size["evaluations"])
     return shared | {"steps": size["steps"], "final_lr": 1e-5, "history_every": every} | SPECS[method] | evaluated()
 

@@ -23,6 +23,7 @@ from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores, fix
 from gpvi_lib.experiments.livi_problem import (
     FRESH,
     HIDDEN,
+    LONG_BRIDGE,
     NOISE,
     OUTER,
     WEIGHTS,
@@ -60,8 +61,6 @@ FULL = {"kind": "livi", "num_samples": 3}
 SMALLEST = FULL | {"entropy": "smallest"}
 DECAY = {"lr": 2e-3, "final_lr": 1e-5}
 TRAINED = DECAY | {"noise_scale_lr": 1.5e-2}
-TEMPERATURES_OF_A_WIDE_BRACKET = 20_000
-"""Where s is trained and large; the width falls about as the square root of their number."""
 SPECS: dict[str, dict] = {
     "livi_full": {"sampler": LATENT, "objective": FULL, "lr": 1.52e-3},
     "livi_min_sv": {"sampler": LATENT, "objective": SMALLEST | {"iterations": 5}, "lr": 1.8e-3},
@@ -135,7 +134,7 @@ def config(method: str, profile: str) -> dict:
         chosen |= {"from_mode": size["steps"]} if "from_mode" in chosen else {}
     bracket = size["bracket"]
     if chosen["sampler"] == DIAGONAL and profile == "paper":
-        bracket = bracket | {"temperatures": TEMPERATURES_OF_A_WIDE_BRACKET}
+        bracket = bracket | LONG_BRIDGE
     shared = {"noise": NOISE, "draws": size["draws"], "bracket": bracket, "reference_profile": profile}
     every = max(1, chosen["steps"] // size["evaluations"])
     return (
