@@ -13,6 +13,7 @@ TRAINED = ("full", "min_sv", "exact_min_sv")
 FIXED = [f"{name}_{sigma:g}" for name in TRAINED for sigma in SIGMAS]
 VARIATIONAL = (
     "livi_full",
+    "livi_full_decayed",
     "livi_min_sv",
     "livi_min_sv_exact",
     "livi_diagonal",
@@ -86,7 +87,7 @@ def test_keeping_the_quadratic_term_makes_it_worse_at_large_sigma_and_no_differe
 
 
 def test_the_full_entropy_from_a_mode():
-    assert 0.2 < outside("livi_diagonal_from_mode") < 0.3
+    assert 0.3 < outside("livi_diagonal_from_mode") < 0.4 and 0.05 < outside("livi_diagonal") < 0.06
 
 
 def test_how_many_steps_the_rows_have():
@@ -123,8 +124,8 @@ def test_the_figure_says_which_rows_have_a_decayed_rate_and_shows_the_others_wit
     ends = [entropies(f"{name}_0.009")[0]["elbo_low"] for name in TRAINED]
     assert np.round(ends).tolist() == [-326, -333, -332]  # with decay, one seed
     assert low("livi_min_sv_exact").min() > low("livi_full").max()  # what a constant rate against a decayed one shows
-    assert rounded(low("livi_min_sv_exact"), -336, -331, 0) and ends[0] > low("livi_min_sv_exact").max()
-    assert rounded(ends[0] - low("livi_min_sv_exact"), 6, 10, 0)
+    assert rounded(low("livi_min_sv_exact"), -336, -331, 0) and rounded(low("livi_full_decayed"), -332, -326, 0)
+    assert rounded(low("livi_full_decayed") - low("livi_min_sv_exact"), 3, 6, 0)
     assert rounded(low("livi_full"), -360, -352, 0) and rounded(low("livi_min_sv"), -356, -343, 0)
     starts = [TOY.record(method).config["lr"] for method in ("livi_full", "livi_min_sv", "livi_min_sv_exact")]
     assert starts == [1.52e-3, 1.8e-3, 1.8e-3]
@@ -155,15 +156,20 @@ def test_the_exact_density_starts_wider():
 
 
 def test_one_scale_per_weight_has_the_best_certified_elbo():
-    assert rounded(low("livi_diagonal"), -271.3, -263.4, 1)
+    assert rounded(low("livi_diagonal"), -266.3, -259.6, 1)
     others = [low(method).max() for method in VARIATIONAL if method != "livi_diagonal"]
     assert low("livi_diagonal").min() > max(others) == low("mf_vi_best").max() == pytest.approx(-278.0, abs=0.05)
-    assert within(TOY.metric("livi_diagonal", "elbo_width"), 1, 15)
-    inside = TOY.metric("livi_diagonal", "elbo_linearized")
-    assert (low("livi_diagonal") < inside).all() and (inside < TOY.metric("livi_diagonal", "elbo_high")).all()
-    assert rounded(low("livi_diagonal") - low("gpvi_exact_density"), 62, 119, 0)
+    assert rounded(TOY.metric("livi_diagonal", "elbo_width"), 0.06, 1.68, 2)
+    assert {TOY.record(m).config["bracket"]["temperatures"] for m in ("livi_diagonal", "livi_full")} == {20_000, 600}
+    assert rounded(low("livi_diagonal") - low("gpvi_exact_density"), 66, 120, 0)
     for method in set(VARIATIONAL) - {"livi_diagonal"}:
         assert np.abs(TOY.metric(method, "elbo_width")).max() < 0.05
+
+
+def test_the_certified_elbos_are_where_they_were_expected():
+    """At least −280 with trained scales and above mean field; −350 at fixed σ, which takes a decayed rate."""
+    trained, field, fixed = (np.median(low(m)) for m in ("livi_diagonal", "mf_vi_best", "livi_full_decayed"))
+    assert trained >= -280 and trained > field and fixed >= -350 > np.median(low("livi_full"))
 
 
 def test_the_worst_elbo_is_avbs_and_its_predictive_is_hmcs():
@@ -182,7 +188,7 @@ def test_many_weights_return_to_the_prior_where_the_bracket_is_wide():
     for method, said in ends.items():
         share = [float((TOY.arrays(method, seed)["noise_scale"] > 0.5).double().mean()) for seed in TOY.seeds]
         assert rounded(np.array(share), *said)
-    assert round(TOY.metric("livi_diagonal_from_mode", "elbo_width").max(), 1) == 0.3
+    assert round(TOY.metric("livi_diagonal_from_mode", "elbo_width").max(), 2) == 0.02
 
 
 def test_over_the_whole_range_the_spread_of_l_prime_is_the_nearest():
