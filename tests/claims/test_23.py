@@ -134,7 +134,7 @@ def test_the_figure_says_which_rows_have_a_decayed_rate_and_shows_the_others_wit
 def test_a_stopped_search_is_above_the_certified_entropy():
     found, _ = entropies("full_trained")
     assert found["smallest_5"] == pytest.approx(78.1, abs=0.05) and found["full"] == pytest.approx(67.6, abs=0.05)
-    assert found["smallest_5"] > found["entropy_high"] == pytest.approx(69.1, abs=0.05)
+    assert found["smallest_5"] > found["entropy_high"] == pytest.approx(67.9, abs=0.05)
     assert found["share_above_5"] == pytest.approx(0.80, abs=0.005)
 
 
