@@ -87,6 +87,8 @@ CONSTANTS = [
     ("gaussian-density-5d", "gpvi", gaussian_density, "REPULSION_SEED", 1),
     ("nuts-reference", "nuts_bnn", nuts_reference, "TRACE", 10),
     ("fpovi-toy", "svgd", fpovi_toy, "GRID_POINTS", 11),
+    ("fpovi-toy-controls", "f_gpvi", fpovi_toy, "BOUND_DRAWS", 10),
+    ("fpovi-toy-controls", "gpvi_exact_density", fpovi_toy, "VALUE_NOISE", 0.1),
     ("open-category-digits", "svgd", open_category, "EVALUATION_SEED", 1),
     ("uci-regression", "svgd", uci_regression, "EVALUATION_SEED", 1),
     ("wild-mixture", "svgd_full", wild_mixture, "BOX", 10.0),

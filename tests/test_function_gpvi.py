@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import FlatMLP, Generator, NormalLikelihood, NormalPrior, Posterior, Uniform
+from gpvi_lib import FlatMLP, Generator, MeanField, NormalLikelihood, NormalPrior, Posterior, Uniform
 from gpvi_lib.experiments import fpovi_toy as toy
 from gpvi_lib.experiments import function_gpvi as here
 from gpvi_lib.function_priors import ArcCosine
@@ -47,7 +47,7 @@ def test_with_fixed_hidden_layers_the_bound_is_that_of_a_normal(target):
         sampler.log_noise_scale[-10:] = -1.0
         found = here.function_elbo(sampler, target, target.inputs, 4_000, torch.Generator().manual_seed(1))
         features, last = here.last_features(target.network, sampler.output.bias[None], target.inputs)
-    eye = here.JITTER**2 * torch.eye(6).double()
+    eye = here.VALUE_NOISE**2 * torch.eye(6).double()
     mean, covariance = features[0] @ last[0], torch.e**-2 * features[0] @ features[0].mT + eye
     q = torch.distributions.MultivariateNormal(mean, covariance)
     p = torch.distributions.MultivariateNormal(
@@ -75,7 +75,7 @@ def test_the_bound_is_below_the_evidence_and_rises_with_the_draws(target):
 
 
 def test_the_evidence_is_that_of_the_process(target):
-    covariance = ArcCosine().given(target).covariance(target.inputs) + (0.3**2 + here.JITTER**2) * torch.eye(6)
+    covariance = ArcCosine().given(target).covariance(target.inputs) + (0.3**2 + here.VALUE_NOISE**2) * torch.eye(6)
     expected = torch.distributions.MultivariateNormal(torch.zeros(6).double(), covariance).log_prob(target.targets)
     assert here.log_evidence(target) == pytest.approx(float(expected))
 
@@ -100,8 +100,11 @@ def test_the_gradient_is_that_of_finite_differences(target):
 
 def test_generators_without_such_a_density_are_refused(target):
     rng = torch.Generator().manual_seed(0)
-    with pytest.raises(ValueError, match="needs the generator's λ"):
-        here.function_elbo(generator(target, noise_scale=None), target, target.inputs, 3, rng)
+    for other in (generator(target, noise_scale=None), MeanField(torch.zeros(target.dim).double(), 0.1)):
+        with pytest.raises(ValueError, match="needs a Generator and its λ"):
+            here.function_elbo(other, target, target.inputs, 3, rng)
+    with pytest.raises(ValueError, match="leave batch_size out"):
+        here.FunctionELBO(3, Uniform(2, -1.0, 1.0))(generator(target), target, torch.arange(2), rng)
     wide = Generator(target.dim, target.dim - 9, (8,), rng=rng, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"must not reach the last layer's 10 weights: k = "):
         here.function_elbo(wide, target, target.inputs, 3, rng)

@@ -30,7 +30,7 @@ from gpvi_lib.experiments.evaluation import (
     function_scores,
     history,
 )
-from gpvi_lib.experiments.function_gpvi import function_elbo, log_evidence
+from gpvi_lib.experiments.function_gpvi import VALUE_NOISE, function_elbo, log_evidence
 from gpvi_lib.experiments.function_models import (
     REPULSION_OFF,
     conditioned,
@@ -58,12 +58,12 @@ BOUND_DRAWS = 500
 """Of a generator, for its bound."""
 
 
-THEN = {"seed": 54_321, "grid_points": 161, "near": 0.5, "far": 1.0}
+THEN = {"seed": 54_321, "grid_points": 161, "near": 0.5, "far": 1.0, "bound_draws": 500, "value_noise": 0.03}
 """What the first records were evaluated with, see :func:`differing`."""
 
 
-def _evaluation() -> dict:
-    return differing(THEN, seed=EVALUATION_SEED, grid_points=GRID_POINTS, near=NEAR, far=FAR)
+def _evaluation(**more: float) -> dict:
+    return differing(THEN, seed=EVALUATION_SEED, grid_points=GRID_POINTS, near=NEAR, far=FAR, **more)
 
 
 def data(data_seed: int = 0) -> tuple[Float[Tensor, "20 1"], Float[Tensor, " 20"]]:
@@ -247,7 +247,9 @@ def config(method: str, profile: str) -> dict:
     size, spec = SIZES[profile], dict((SPECS | CONTROLS)[method])
     width = spec.pop("width", WIDTH)
     reference = {"method": f"hmc_{width}", "profile": profile} | REFERENCE.configuration(f"hmc_{width}", profile)
-    shared = {"width": width, "noise": NOISE, "samples": size["samples"], "reference": reference} | _evaluation()
+    shared = {"width": width, "noise": NOISE, "samples": size["samples"], "reference": reference}
+    bound = {"bound_draws": BOUND_DRAWS, "value_noise": VALUE_NOISE} if spec.get("sampler") == WITH_DENSITY else {}
+    shared |= _evaluation(**bound)
     if method == "exact_gp":
         return shared | {"floor": CLOSED["floor"]}
     amortized = spec["sampler"]["kind"] == "generator"

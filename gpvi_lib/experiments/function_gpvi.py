@@ -26,7 +26,7 @@ from gpvi_lib.objectives import Objective
 from gpvi_lib.samplers import Generator, standard_normal
 from gpvi_lib.targets import NormalLikelihood, Posterior
 
-JITTER = 0.03
+VALUE_NOISE = 0.03
 """Standard deviation of the noise on function values that makes every covariance regular; near f-POVI's floor."""
 
 
@@ -59,23 +59,24 @@ def function_elbo(
 ) -> Float[Tensor, " n"]:
     r"""Of each draw, the bound of :class:`FunctionELBO` at inputs ``x`` that begin with the data's.
 
-    Values have noise of :data:`JITTER` under posterior and prior alike, so that it is the ELBO of the model
-    ``f ~ N(0, K + JITTER^2 I)``, ``y ~ N(f, σ^2)`` and at most :func:`log_evidence` in the mean.
+    Values have noise of :data:`VALUE_NOISE` under posterior and prior alike, so that it is the ELBO of the model
+    ``f ~ N(0, K + VALUE_NOISE^2 I)``, ``y ~ N(f, σ^2)`` and at most :func:`log_evidence` in the mean.
     """
     assert isinstance(target.network, FlatMLP)
-    z = sampler.noise(num_samples, rng)
-    w, scale = sampler(z), sampler.noise_scale
+    scale = sampler.noise_scale if isinstance(sampler, Generator) else None
     if scale is None:
-        raise ValueError("a density of functions needs the generator's λ: give it a noise_scale > 0")
+        raise ValueError("a density of functions needs a Generator and its λ: give it a noise_scale > 0")
+    z = sampler.noise(num_samples, rng)
+    w = sampler(z)
     features, v = last_features(target.network, w, x)
     count = v.shape[1]
     if sampler.noise_dim > sampler.dim - count:
         raise ValueError(f"z_{{:k}} must not reach the last layer's {count} weights: k = {sampler.noise_dim}")
     given = v - scale[-count:] * z[:, -count:]
-    eye = JITTER**2 * torch.eye(len(x), dtype=x.dtype, device=x.device)
+    eye = VALUE_NOISE**2 * torch.eye(len(x), dtype=x.dtype, device=x.device)
     spread = features * scale[-count:]
     mean = (features @ given[..., None])[..., 0]
-    f = (features @ v[..., None])[..., 0] + JITTER * standard_normal((num_samples, len(x)), rng, x)
+    f = (features @ v[..., None])[..., 0] + VALUE_NOISE * standard_normal((num_samples, len(x)), rng, x)
     log_q = normal_log_prob(f, mean, spread @ spread.mT + eye).logsumexp(1) - math.log(num_samples)
     prior = ArcCosine().given(target).covariance(x) + eye
     log_p = normal_log_prob(f, torch.zeros_like(f[:1]), prior[None])[:, 0]
@@ -85,7 +86,7 @@ def function_elbo(
 def log_evidence(target: Posterior) -> float:
     """``log p(y)`` of the model of :func:`function_elbo`: what the bound of an exact posterior is."""
     assert isinstance(target.likelihood, NormalLikelihood) and target.likelihood.scale is not None
-    noise = (JITTER**2 + target.likelihood.scale**2) * torch.eye(target.num_data, dtype=target.inputs.dtype)
+    noise = (VALUE_NOISE**2 + target.likelihood.scale**2) * torch.eye(target.num_data, dtype=target.inputs.dtype)
     covariance = ArcCosine().given(target).covariance(target.inputs) + noise.to(target.inputs.device)
     y = target.targets.flatten()[None]
     return float(normal_log_prob(y, torch.zeros_like(y), covariance[None]))
@@ -103,6 +104,9 @@ class FunctionELBO(Objective):
     Attributes:
         num_samples: S.
         points: where to look beside all data, ``(inputs, rng) -> (b, p)``.
+
+    Raises:
+        ValueError: for a sampler without λ, one whose ``z_{:k}`` reaches the last layer, or a minibatch.
     """
 
     num_samples: int
@@ -112,6 +116,8 @@ class FunctionELBO(Objective):
         check_count("num_samples", self.num_samples)
 
     def __call__(self, sampler, target, batch, rng):
+        if batch is not None:
+            raise ValueError("FunctionELBO has all data in every step: leave batch_size out")
         x = torch.cat([target.inputs, self.points(target.inputs, rng)])
         value = function_elbo(sampler, target, x, self.num_samples, rng).mean()
         return -value, {"elbo": value.detach()}
