@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import ArcCosine, data
+from gpvi_lib import ArcCosine, checkpoints, data
+from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import EXPERIMENTS
 from gpvi_lib.experiments import fpovi_uci as uci
 from gpvi_lib.experiments.printed import printed_steps
@@ -95,6 +96,75 @@ def test_a_small_run_of_two_layers(shape):
     config = experiment.config("f_svgd", "smoke")
     assert config["hidden"] == [int(units) for units in shape[1:].split("-")]
     assert math.isfinite(experiment.run(config, "f_svgd", context()).metrics["nll"])
+
+
+WIDE = EXPERIMENTS["fpovi-uci-boston-50-50"]
+
+
+def test_table_6_alone_chooses_its_step_and_has_f_svgd_alone():
+    wide = {name: one for name, one in EXPERIMENTS.items() if name.endswith("-50-50")}
+    assert {name.split("-")[2] for name in wide} == set(uci.ROWS) - {"energy", "naval"}
+    assert all(one.methods == ("f_svgd",) and len(one.scores) == 2 for one in wide.values())
+    for name, one in EXPERIMENTS.items():
+        for method in one.methods if name.startswith("fpovi-uci-") else ():
+            held, said = one.config(method, "paper").get("validation"), one.deviations(method, "paper")
+            assert held == (0.1 if name in wide else None)
+            assert ("a tenth of the training part held out" in said) == (name in wide)
+            assert ("last epoch" in said) == name.endswith("-10-10")
+
+
+@pytest.fixture(scope="module")
+def chosen():
+    """A run that over-fits, whose last step is not its best."""
+    config = WIDE.config("f_svgd", "smoke") | {"steps": 300, "history_every": 30}
+    return config, uci.run(config, "f_svgd", context(1))
+
+
+def test_held_out_rows_choose_the_step(chosen):
+    _, found = chosen
+    path = {key: found.arrays[f"history_{key}"].double() for key in ("step", "held_out_nll", "rmse", "nll")}
+    at = 1 + int(path["held_out_nll"][1:].argmin())  # not the start
+    assert 0 < at < len(path["step"]) - 1 and found.metrics["chosen_step"] == path["step"][at]
+    for key in ("rmse", "nll"):
+        assert found.metrics[key] == pytest.approx(float(path[key][at]))
+        assert found.metrics[f"last_{key}"] == pytest.approx(float(path[key][-1]))
+    assert found.metrics["last_nll"] > found.metrics["nll"]
+
+
+def test_held_out_rows_are_a_tenth_of_the_training_part_and_the_split_s_own():
+    whole = data.regression("diabetes", 3)
+    kept, held = uci.hold_out(whole, 0.1, 3)
+    rows = {tuple(row) for row in torch.cat([held.inputs, held.test_inputs]).tolist()}
+    assert rows == {tuple(row) for row in whole.inputs.tolist()}
+    assert len(held.test_targets) == 40 and len(kept.targets) == len(whole.targets) - 40
+    assert torch.equal(kept.test_inputs, whole.test_inputs) and torch.equal(kept.inputs, held.inputs)
+    again, other = (uci.hold_out(whole, 0.1, seed)[1].test_inputs for seed in (3, 4))
+    assert torch.equal(again, held.test_inputs) and not torch.equal(other, again)
+
+
+def test_no_test_row_takes_part_in_the_choice(chosen, monkeypatch):
+    config, found = chosen
+    own = data.regression("diabetes", 1)
+    moved = data.RegressionData(own.inputs, own.targets, own.test_inputs.flip(0) * 2, own.test_targets + 100)
+    monkeypatch.setattr(uci, "regression", lambda name, split: moved)
+    other = uci.run(config, "f_svgd", context(1))
+    assert torch.equal(other.arrays["history_held_out_nll"], found.arrays["history_held_out_nll"])
+    assert other.metrics["chosen_step"] == found.metrics["chosen_step"] and other.metrics["nll"] != found.metrics["nll"]
+
+
+def test_a_chosen_step_survives_an_interruption(tmp_path):
+    config = WIDE.config("f_svgd", "smoke") | {"steps": 12, "history_every": 4}
+    whole = uci.run(config, "f_svgd", context())
+    own, stops = RunContext(torch.device("cpu"), 0, tmp_path / "fit.pt", "test", False), 0
+    while True:
+        try:
+            with checkpoints.deadline(0.0 if stops < 8 else None):  # over after every step, past the second look
+                parts = uci.run(config, "f_svgd", own)
+            break
+        except OutOfTime:
+            stops += 1
+    assert stops == 8 and parts.metrics == whole.metrics
+    assert all(torch.equal(parts.arrays[name], array) for name, array in whole.arrays.items())
 
 
 def test_without_its_prior_svgd_follows_the_likelihood_alone():

@@ -81,6 +81,14 @@ def history(rows: Sequence[dict[str, float]], names: Iterable[str] | None = None
     return {f"history_{name}": torch.tensor([row.get(name, torch.nan) for row in rows]) for name in names}
 
 
+def best_row(rows: Sequence[dict[str, float]], name: str) -> dict[str, float]:
+    """Of what a callback returned after the start, the row with the smallest ``name``, the first of equal ones.
+
+    It is chosen from all rows at the end, so that a run that resumes from a checkpoint chooses the same one.
+    """
+    return min(rows[1:], key=lambda row: row[name])
+
+
 # ---------------------------------------------------------------- check
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from gpvi_lib.experiments.build import build_objective, train
-from gpvi_lib.experiments.evaluation import history
+from gpvi_lib.experiments.evaluation import best_row, history
 from gpvi_lib.experiments.function_images import first_particles, images, log_probabilities, posterior, scores
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.samplers import Sampler
@@ -71,8 +71,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         return {"held_out_error": held_out, "error": error, "nll": nll}
 
     result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
-    chosen = min(result.history[1:], key=lambda row: row["held_out_error"])
-    last = result.history[-1]
+    chosen, last = best_row(result.history, "held_out_error"), result.history[-1]
     metrics = {
         "test_error_percent": chosen["error"],
         "test_nll": chosen["nll"],
