@@ -16,7 +16,6 @@ import test_13
 import test_14
 import test_15
 import test_17
-import test_21
 import test_22
 import test_25
 import test_26
@@ -192,12 +191,6 @@ def test_which_rows_have_all_epochs():
     field = f"Mean field has {mean['mf_vi']:.3f}, where {printed[3]:.3f} is printed."
     assert f"with a wider prior, SVGD has {mean['svgd_best']:.3f}. {field}" in said(UNPRINTED)
     test_15.test_svgd_and_gfsf_as_printed_do_not_lead_the_ensemble()
-
-
-def test_boston_with_two_wide_layers():
-    test_21.test_boston_with_two_wide_layers_is_over_trained()
-    assert "has a negative log-likelihood of 3.66, where 2.48 is printed." in said(UNPRINTED)
-    assert "ours passes 2.41." in said(UNPRINTED)
 
 
 def test_what_a_long_run_of_gpvi_keeps_on_mnist():
