@@ -131,7 +131,7 @@ SENTENCES = {
         f"The first upload's model changes mean field's confidence by {moved(UPLOAD[0], FAST, CONFIDENCE)} and "
         f"that of L″ by {moved(UPLOAD[1], SLOW, CONFIDENCE)} ({count(*UPLOAD)})."
     ),
-    "L′": lambda: "its claimed ELBO has hardly moved: from {} to {} nats in the released one.".format(
+    "L′": lambda: "its claimed ELBO hardly moves: from {} to {} nats in the released one,".format(
         *(f"−{round(-1_000 * end, -2):,.0f}" for end in bound("livi_full_released_slow"))
     ),
     "L′ in four models": lambda: "The confidence of L′ is {} to {} % in the four, its AUROC {} to {} %.".format(
@@ -153,9 +153,9 @@ SENTENCES = {
     "the minute, Bayes' rule": lambda: (
         f"Under Bayes' rule mean field at 1e-2 has confidence {mean(FAST, CONFIDENCE)} % and AUROC "
         f"{mean(FAST, AREA)} % (10 epochs, {count(FAST)}); LIVI prints "
-        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f} (another third set). That "
-        f"rate alone moves the confidence by {-changed(FAST, 'mf_vi', CONFIDENCE)[0]:.1f} points, the prior by "
-        f"{max(abs(changed(*pair, CONFIDENCE)[0]) for pair in PRIORS):.1f} at most."
+        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f} (third set: EMNIST). The "
+        f"rate moves the mean confidence by {-changed(FAST, 'mf_vi', CONFIDENCE)[0]:.1f} points, at power 1 the prior "
+        f"by {max(abs(changed(*pair, CONFIDENCE)[0]) for pair in PRIORS):.1f} at most."
     ),
     "LIVI as released": lambda: (
         f"accuracy {mean(LAST, ACCURACY)} % ({count(LAST)}). Its claimed bound rises all the same, from "
@@ -176,7 +176,8 @@ SENTENCES = {
         f"{moved('mf_vi_warm', 'mf_vi', AREA)}."
     ),
     "the rate, bounds": lambda: (
-        f"At 1e-2, under Bayes' rule, its bound rises from {nats(bound('mf_vi')[1])} to {nats(bound(FAST)[1])} nats."
+        f"Under Bayes' rule its bound ends at {nats(bound('mf_vi')[1])} nats with 1e-3, at {nats(bound(FAST)[1])} with "
+        "1e-2."
     ),
     "the rate, unseen": lambda: (
         f"Confidence on unseen images falls by {-changed(FAST, 'mf_vi', CONFIDENCE)[0]:.1f} points, to "
@@ -213,8 +214,7 @@ SENTENCES = {
         f"in the released model mean field ends at {nats(bound('mf_vi_released')[1])} nats and "
         f"{mean('mf_vi_released', ACCURACY)} % accuracy with the rate 1e-3, at "
         f"{nats(bound('mf_vi_released_fast')[1])} nats and {mean('mf_vi_released_fast', ACCURACY)} % with 1e-2. L″ at "
-        f"the released rate ends at {mean(LAST, ACCURACY)} % ({count(LAST)}), under Bayes' rule at "
-        f"{mean(SLOW, ACCURACY)} % ({count(SLOW)})."
+        f"the released rate ends at {mean(LAST, ACCURACY)} %, under Bayes' rule at {mean(SLOW, ACCURACY)} %."
     ),
     "takeaway, the rate": lambda: (
         "under Bayes' rule the rate 1e-2 instead of 1e-3 takes mean field's confidence on unseen images from "
@@ -225,7 +225,7 @@ SENTENCES = {
         f"{mean(FLOW, CONFIDENCE)} and {mean(FLOW, AREA)} %."
     ),
     "the flow": lambda: (
-        f"At 1e-2 it differs from mean field by {moved(FLOW, FAST, CONFIDENCE)} points of confidence and "
+        f"It differs from mean field by {moved(FLOW, FAST, CONFIDENCE)} points of confidence and "
         f"{moved(FLOW, FAST, AREA)} of AUROC, and its bound is better by "
         f"{round(1_000 * (bound(FLOW)[1] - bound(FAST)[1]), -2):.0f} nats in the mean, but not on one seed."
     ),
@@ -337,7 +337,7 @@ def test_the_prior_of_a_weight_in_units_of_its_layer():
     assert said in told() and MNIST.record(FAST).config["prior_scale"] == 1
     wide = 34.3 * others[0], 34.3 * largest
     ended = np.mean(number("mf_vi_released_fast", "weight_sd"))
-    assert f"its median spread is {ended:.0f}, the prior's {wide[0]:.0f} to {wide[1]:.0f} in that unit" in told()
+    assert f"its median spread is {ended:.0f}, the prior's {wide[0]:.0f} to {wide[1]:.0f}." in told()
 
 
 def test_the_scales_of_mean_field_stay_near_their_start():
@@ -370,8 +370,8 @@ def test_mean_field_and_the_flow_at_the_larger_rate_are_ahead_of_all_rows_that_t
 def test_with_the_small_power_little_is_learned_and_l_prime_has_hardly_moved():
     frame = recorded().groupby("method")["accuracy_percent"].mean()
     stopped = ("mf_vi_warm_fast", "mf_vi_released_fast", *EXACT[2:], "livi_min_sv_warm_slow", LAST)
-    assert (round(frame[list(stopped)].min()), round(frame[list(stopped)].max())) == (10, 11)
-    assert "end at 10 to 11 % accuracy in the mean under either prior" in told()
+    ends = frame[list(stopped)]
+    assert f"end at {ends.min():.1f} to {ends.max():.1f} % mean accuracy under either prior" in told()
     assert frame[list(LINEARISED)].min() > 96
     assert f"L′ trains in all four models ({count(*LINEARISED)})" in told()
     for model in ("warm", "released"):
@@ -379,6 +379,14 @@ def test_with_the_small_power_little_is_learned_and_l_prime_has_hardly_moved():
         assert 0 < end - start < 0.7 < 0.01 * -end
     told_rows = {row for row in recorded()["method"] if row.startswith(("livi", "gpvi", "mf_vi", "mnf"))}
     assert f"All {len(told_rows)} rows are in appendix C." in told()
+
+
+def test_by_how_little_prior_and_first_upload_move_rows_that_train():
+    priors = [abs(changed(*pair, CONFIDENCE)[0]) for pair in (*PRIORS, ("mf_vi_wide", "mf_vi"))]
+    uploads = [abs(changed(*pair, CONFIDENCE)[0]) for pair in zip(UPLOAD, (FAST, SLOW), strict=True)]
+    assert max(priors) < 2 and max(uploads) < 1
+    said = "moves the mean confidence of mean field, exact density, L′ and L″ by less than 2 points; the first"
+    assert said in told() and "upload's model that of mean field and L″ by less than 1." in told()
 
 
 def test_the_settings_of_the_model_of_the_first_upload():
@@ -434,8 +442,8 @@ def test_rotations():
     assert (ours < np.min([curve(other, "rotated_nll") for other in drawn - {*first}], 0))[angles <= 75].all()
     three = (*first, EXACT[0])
     rest = np.min([curve(other, "rotated_nll") for other in drawn - {*three}], 0)
-    assert all((curve(name, "rotated_nll") < rest)[(angles >= 75) & (angles <= 150)].all() for name in three)
-    assert (np.min([curve(name, "rotated_nll") for name in three], 0) < rest)[angles >= 75].all()
+    assert all((curve(name, "rotated_nll") < rest)[(angles >= 75) & (angles <= 165)].all() for name in three)
+    assert not all((curve(name, "rotated_nll") < rest)[angles == 180].all() for name in three)
     laplace, avb, ensemble = (curve(m, "rotated_nll") for m in ("last_layer_laplace", "avb", "deep_ensemble"))
     assert ((laplace > avb) & (avb > ensemble))[(angles >= 75) & (angles <= 150)].all()
 
@@ -465,7 +473,7 @@ def test_the_prior_of_a_weight_decay_by_the_loss_that_it_is_added_to():
 def test_for_how_many_weights_the_data_pay():
     wide = 1 / math.sqrt(8.5e-4)
     pays = [256 * math.log(10) / (math.log(wide / sd) - 0.5 + 0.5 * (sd / wide) ** 2) for sd in (0.02, 1)]
-    said = "learning pays for at most {:.0f} of the 44,426 weights at that precision, for {:.0f} at sd 1."
+    said = "Learning by these alone pays for at most {:.0f} of the 44,426 at that precision, for {:.0f} at sd 1."
     assert said.format(*map(math.floor, pays)) in told()
 
 
@@ -484,8 +492,8 @@ def tenth(method):
 
 def said_of_the_tenth():
     return (
-        "Of some transposed digits mean field is as sure as the ensemble: the 10th percentile of its entropy is "
-        f"{tenth(FAST)} nats by seed, the ensemble's {tenth('deep_ensemble')}, MAP's {tenth('map')}."
+        "Of some transposed digits mean field at 1e-2 is as sure as the ensemble: the 10th percentile of its entropy "
+        f"is {tenth(FAST)} nats by seed, the ensemble's {tenth('deep_ensemble')}, MAP's {tenth('map')}."
     )
 
 
