@@ -12,6 +12,8 @@ from gpvi_lib.report.tables import half_interval
 
 SETS = ("yacht", "energy", "concrete", "kin8nm", "boston", "winered")
 AHEAD = SETS[:3]
+ON_ALL_SPLITS = (*AHEAD, "kin8nm")
+"""Sets on all of whose splits f-SVGD's RMSE is below SVGD's."""
 RUNS = {name: Runs(f"fpovi-uci-{name}") for name in SETS}
 OTHERS = Runs("uci-regression")
 
@@ -59,10 +61,11 @@ def test_on_three_sets_functions_are_ahead_of_weights():
 
 
 @pytest.mark.parametrize("pair", [("f_w_sgld", "w_sgld"), ("f_pi_sgld", "pi_sgld")])
-def test_the_other_directions_gain_as_much_by_rmse(pair):
-    for name in AHEAD:
+def test_the_other_directions_gain_somewhat_less_by_rmse(pair):
+    for name in ON_ALL_SPLITS:
         mean, _, high = paired(name, *pair, "rmse")
-        assert high < 0 and abs(mean / paired(name, "f_svgd", "svgd", "rmse")[0] - 1) < 0.35
+        assert high < 0 and 0.5 < mean / paired(name, "f_svgd", "svgd", "rmse")[0] < 0.95
+    assert "By RMSE the two other directions gain somewhat less." in of_records.told("21")
 
 
 def test_on_yacht_the_margin_in_likelihood_moves():
@@ -169,9 +172,10 @@ def test_which_looks_on_the_way_tell_f_svgd_from_the_ensemble():
         for key in ("rmse", "nll"):
             ahead, behind = decided(name, key)
             assert not ahead and 3 < len(behind) and max(behind) < 0.6
-    for name in ("concrete", "winered"):
-        ahead, _ = decided(name, "nll")
-        assert len(ahead) >= 5 and 0.05 < min(ahead) < max(ahead) < 0.7
+    early = [*decided("concrete", "rmse")[1], *decided("concrete", "nll")[1]]
+    later, earlier = (decided(name, "nll")[0] for name in ("concrete", "winered"))
+    assert early and max(early) <= 0.15 < min(later) and max(later) < 0.7
+    assert len(later) >= 5 <= len(earlier) and min(earlier) < min(later) and max(earlier) < max(later)
 
 
 def test_functions_that_only_w_sgld_repels_are_as_wide_as_the_ensemble():
@@ -185,6 +189,8 @@ def test_mixing_gradients_costs_svgd_little():
     for name in SETS:
         change = scores(name, "w_sgld", "rmse").mean() / scores(name, "svgd", "rmse").mean() - 1
         assert abs(change) < 0.09
+    better, _, high = paired("yacht", "w_sgld", "svgd", "nll")
+    assert high < 0 and f"within 9 % (yacht's NLL is {-better:.2f} lower)." in of_records.told("21")
 
 
 def test_f_svgd_is_wider_than_the_ensemble_on_five_sets():
@@ -220,7 +226,7 @@ def test_f_svgd_is_wider_than_the_ensemble_on_five_sets():
 
 
 def test_the_ensemble_is_ahead_of_weights_too():
-    assert all(paired(name, "deep_ensemble", "svgd", "rmse")[2] < 0 for name in (*AHEAD, "kin8nm"))
+    assert all(paired(name, "deep_ensemble", "svgd", "rmse")[2] < 0 for name in ON_ALL_SPLITS)
 
 
 def test_hmc_is_ahead_on_energy_and_elsewhere_nothing_is_decided():
@@ -282,7 +288,7 @@ def test_without_its_prior_svgd_comes_near_the_ensemble():
     )
     assert all(paired(name, "map_ensemble", "svgd", "rmse")[2] > 0 for name in APART)
     gains = [name for name in APART if paired(name, "map_ensemble", "svgd", "nll")[2] < 0]
-    assert gains == ["yacht"] and "The prior alone gains NLL on yacht only." in told
+    assert gains == ["yacht"] and "Dropping the kernel gains NLL on yacht only." in told
     errors = RUNS["energy"].history("svgd", "rmse").mean(0)
     assert errors[-1] < 0.95 * errors[-6] and "SVGD's error still falls on energy" in told
 
@@ -412,7 +418,9 @@ def test_on_boston_sigma_is_half_of_the_error():
     held = [scores(name, m, "coverage_90").mean() for name in SETS if name != "boston" for m in both]
     told, ensemble = of_records.told("21"), scores("boston", "deep_ensemble", "coverage_90").mean()
     assert f"The ensemble's hold {100 * ensemble:.0f} %" in told
-    assert f"the intervals of both hold {100 * min(held):.0f} to {100 * max(held):.0f} %." in told
+    assert (
+        f"On the other sets f-SVGD's and the ensemble's hold {100 * min(held):.0f} to {100 * max(held):.0f} %." in told
+    )
     assert scores("boston", "hmc", "coverage_90").mean() > 0.9
 
 
