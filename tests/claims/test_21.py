@@ -7,6 +7,7 @@ import of_records
 import pytest
 from of_records import Runs
 
+from gpvi_lib.experiments import fpovi_uci as uci
 from gpvi_lib.report import scoreboard
 from gpvi_lib.report.tables import half_interval
 
@@ -450,6 +451,15 @@ def test_the_records_are_as_long_as_printed_on_all_splits():
         splits = 5 if name in FIVE_SPLITS else 20
         assert RUNS[name].record("f_svgd").config["steps"] == steps and len(RUNS[name].recorded("f_svgd")) == splits
     assert np.isfinite(scores("boston", "gp", "nll")).all()
+
+
+def test_full_batches_are_more_epochs_than_their_name():
+    said = {"yacht": 545, "boston": 545, "kin8nm": 3_255, "power": 3_135, "winered": 4_170}
+    text = "it is some 545 on yacht and boston, 3,255 on kin8nm, 3,135 on power, 4,170 on red wine)"
+    assert text in of_records.told("21")
+    for name, epochs in said.items():
+        config = RUNS[name].record("f_svgd").config
+        assert abs(config["steps"] * config["batch_size"] / (0.9 * uci.ROWS[name]) - epochs) < 6
 
 
 def test_the_verdicts_of_tables_4_and_5():
