@@ -355,7 +355,7 @@ def _print_scores(table: pandas.DataFrame, verdicts: bool) -> None:
 def data(
     sets: Annotated[list[str], typer.Argument(help="Data sets, such as mnist.")],
 ) -> None:
-    """Download data sets into `data/`; nothing else in the project downloads anything."""
+    """Download data sets into `data/`; nothing else downloads data."""
     from gpvi_lib import data as datasets
     from gpvi_lib.paths import data_root
 

@@ -42,20 +42,23 @@ def problems(path: Path, figures: Path) -> list[str]:
         notebook = notebooks.read(path)
     except NotebookError as error:
         return [str(error)]
-    checks = (_order, _outputs, _metadata, _parameters, _prose, _statements, _paths, _folds, _lengths)
+    checks = (_order, _outputs, _shown, _metadata, _parameters, _prose, _statements, _paths, _folds, _lengths)
     found = [problem for check in checks for problem in check(notebook)]
     return found + list(_figures(notebook, path.stem, figures))
 
 
 def figure_names(notebook: NotebookNode) -> list[str | None]:
     """The name in each call of `save_figure`, None for one that is not a plain string."""
+    return [name for cell in _code(notebook) for name in _saved(cell)]
+
+
+def _saved(cell: NotebookNode) -> list[str | None]:
+    python = "\n".join(line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!")))
     names = []
-    for cell in _code(notebook):
-        python = "\n".join(line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!")))
-        for node in ast.walk(ast.parse(python)):
-            if isinstance(node, ast.Call) and _called(node) == "save_figure":
-                given = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "name")]
-                names.append(given[0].value if given and isinstance(given[0], ast.Constant) else None)
+    for node in ast.walk(ast.parse(python)):
+        if isinstance(node, ast.Call) and _called(node) == "save_figure":
+            given = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "name")]
+            names.append(given[0].value if given and isinstance(given[0], ast.Constant) else None)
     return names
 
 
@@ -80,6 +83,12 @@ def _outputs(notebook: NotebookNode) -> Iterator[str]:
                 yield f"cell [{cell.execution_count}] holds an error: {output.ename}"
             if output.get("name") == "stderr":
                 yield f"cell [{cell.execution_count}] holds stderr: {output.text[:60]!r}"
+
+
+def _shown(notebook: NotebookNode) -> Iterator[str]:
+    for cell in _code(notebook):
+        if _saved(cell) and not any("image/png" in output.get("data", {}) for output in cell.outputs):
+            yield f"cell [{cell.execution_count}] saves a figure and does not show it"
 
 
 def _metadata(notebook: NotebookNode) -> Iterator[str]:

@@ -238,6 +238,7 @@ def good(books):
     notebook = notebooks.read(path)
     for count, cell in enumerate(notebook.cells[1:-1], start=1):
         cell.execution_count = count
+    notebook.cells[2].outputs = [new_output("display_data", {"image/png": "", "text/plain": "<Figure>"})]
     notebook.cells[3].outputs = [new_output("stream", name="stdout", text="1\n")]
     yield notebook, path, paths.figures_root() / "paper"
     plt.close("all")
@@ -271,6 +272,10 @@ def error(notebook):
 
 def stderr(notebook):
     notebook.cells[3].outputs.append(new_output("stream", name="stderr", text="a warning"))
+
+
+def not_shown(notebook):
+    notebook.cells[2].outputs = []
 
 
 def timings(notebook):
@@ -349,6 +354,7 @@ def data_without_picture(notebook):
         (run_twice, "not executed once and in order: [1, 2, 4]"),
         (error, "cell [3] holds an error: ValueError"),
         (stderr, "cell [3] holds stderr: 'a warning'"),
+        (not_shown, "cell [2] saves a figure and does not show it"),
         (timings, "holds timings"),
         (no_parameters, "its parameters are {}"),
         (other_profile, "its parameters are {'profile': 'quick'"),

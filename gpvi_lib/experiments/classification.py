@@ -379,6 +379,8 @@ def _differences(method: str, profile: str, chosen: dict) -> str:
     }.get(method, "")
     if method == "mf_vi":
         common = "one data set, first means N(0, 1); trained under Table 8's mixture prior, judged under N(0, I)"
+    if method == "deep_ensemble":
+        common = "one data set, no prior, first weights N(0, 1)"
     rate = f"; learning rate {chosen['lr']:g} decaying to {chosen['final_lr']:g}" if chosen["final_lr"] else ""
     steps = "" if chosen["steps"] == ALL_STEPS else f"{chosen['steps']:,} of {ALL_STEPS:,} steps; "
     return f"{steps}{common}{ours}{rate}"

@@ -475,6 +475,8 @@ def _differences(method: str, chosen: dict) -> str:
         parts.append("the map folds, so its ELBO is only claimed" if method == "gpvi_best" else "")
     if method == "gpvi":
         parts.append(f"helper of width {HELPER['width']}, 32 samples a step")
+    if method == "mf_vi":
+        parts.append(f"normal prior, not a scale mixture; {chosen['objective']['num_samples']} samples a step")
     return "; ".join(part for part in parts if part)
 
 

@@ -462,9 +462,10 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 def _setting(config: dict) -> list[str]:
     """What a configuration has that the paper does not print, or prints otherwise."""
     priors = {"normal": [f"prior N(0, {config['prior_scale'] ** 2:g}/fan-in)"], "flat": ["no prior"]}
+    prior = "flat" if config["objective"]["kind"] == "likelihood" else config["prior"]
     rate = [] if config["lr"] == PRINTED_LR else [f"learning rate {config['lr']:g}"]
     inverse = ["exact inverse"] if config["objective"].get("inverse", {}).get("kind") == "block" else []
-    return rate + priors.get(config["prior"], []) + inverse
+    return rate + priors.get(prior, []) + inverse
 
 
 def image_deviations(dataset: str, length: str, method: str, profile: str) -> str:

@@ -1,7 +1,7 @@
 """Where the cells of a sweep run: here, on a Dask cluster, or as jobs of Slurm. The records are the same.
 
 All need one file system: workers write records and checkpoints themselves. Libraries are imported when used; the extra
-`cluster` brings them (`pip install -e ".[cluster]"`).
+`cluster` brings them (`pip install -e ".[paper,cluster]"`).
 """
 
 from __future__ import annotations

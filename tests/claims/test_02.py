@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from of_records import arrays, history, runs, told, values
+from of_records import Runs, arrays, history, runs, told, values
 
 from gpvi_lib import Banana
 from gpvi_lib.experiments import injectivity_plane
@@ -280,8 +280,33 @@ def test_of_the_71_points_21_to_50_are_the_floors_by_seed():
     )
     by_seed = [f"{points:.0f}" for points in floor]
     assert f"(by seed: {by_seed[0]}, {by_seed[1]} and {by_seed[2]})" in told("02")
-    seeds = f"(seeds: {min(floor):.0f} to {max(floor):.0f})"
-    assert f"At most {floor.mean():.0f} {seeds} of the {lost.mean():.0f} points between" in told("02")
+    said = f"So of the {lost.mean():.0f} points that GPVI loses at λ = 1 in these steps"
+    assert said in told("02") and f"the floor for at most the other {floor.mean():.0f} (by seed" in told("02")
+
+
+def test_what_longer_runs_at_lambda_1_do():
+    long = Runs("classification-full-length").arrays("gpvi_exact_jac_4")
+    step, negative, right = (long[f"history_{key}"] for key in ("step", "negative_share", "accuracy_percent"))
+    text = told("02")
+    assert (step[1], step[-1]) == (25_000, 375_000) and negative[1:].min() > 0.32 and negative.max() < 0.57
+    assert f"In a longer run {100 * negative[1]:.0f} % are negative at 25,000 steps" in text
+    assert f"after 375,000 steps it is {right[-1]:.0f} % (1 seed," in text
+    assert f"has {right[1]:.0f} % after 25,000 steps and {right[-1]:.0f} % after 375,000" in text
+    looks = history("injectivity", "gpvi_lambda_1", "accuracy_percent")[1]
+    assert f"(seed 1: {looks[-2]:.0f} % at 2,700, {looks[-1]:.0f} % at 3,000)" in text
+
+
+def test_at_lambda_2_and_on_two_seeds_at_1_single_networks_are_at_chance():
+    assert at("gpvi", 2.0, "single_accuracy_percent").max() < 27
+    assert sorted(at("gpvi", 1.0, "single_accuracy_percent").round().tolist()) == [25, 26, 50]
+
+
+def test_where_the_block_was_positive_definite_at_the_start():
+    start = {scale: history("injectivity", f"exact_density_lambda_{scale}", "positive_definite_share")[:, 0]
+             for scale in ("0_2", "1", "2")}  # fmt: skip
+    assert (start["1"] == 1).all() and (start["2"] == 1).all()
+    said = f"at {100 * start['0_2'].min():.0f} to {100 * start['0_2'].max():.0f} % for λ = 0.2."
+    assert said in told("02")
 
 
 @pytest.mark.parametrize("scale", [scale for scale in LAMBDAS if scale <= 0.5])

@@ -174,7 +174,8 @@ def test_on_mnist_over_independent_batches_a_step_takes_112_to_125_and_with_the_
     later, helper_later = (float(whole_step("LeNet-5 (MNIST)", f"GPVI, {name}")) for name in ("block", "helper"))
     assert later < block and helper_later < helper
     text = (
-        f"takes {later:.2f} to {block:.2f} times amortised SVGD's, with the helper {helper_later:.1f} to {helper:.1f}."
+        f"takes {later:.2f} to {block:.2f} times amortised SVGD's with independent batches, with the helper "
+        f"{helper_later:.1f} to {helper:.1f}."
     )
     assert text in told("03")
 

@@ -355,6 +355,9 @@ def test_at_lambda_0_01_the_spread_is_30_and_72_times_lambda_and_the_finer_bound
 def test_the_exact_densitys_spread_is_never_more_than_1_51_times_its_bound():
     ratios = scan("gpvi_exact_density", "sd_data") / [bound("gpvi_exact_density", value) for value in LAMBDAS]
     assert 1 < ratios.min() and round(ratios.max(), 2) == 1.51
+    smaller = scan("gpvi_exact_jac", "sd_data") / [bound("gpvi_exact_jac", value) for value in LAMBDAS]
+    others = smaller[1:]  # at every λ below 1
+    assert f"with a spread {others.min():.1f} to {others.max():.1f} times its bound;" in told("10")
 
 
 def test_at_lambda_1_the_distance_is_at_least_0_66_and_most_of_it_is_the_wrong_mean():
@@ -750,3 +753,46 @@ def test_the_exact_posterior_of_the_closed_form_prior_is_farther_than_svgd_and_n
     assert f"The exact posterior under that process is at {np.mean(scores):.2f}:" in told("10")
     assert max(at_12000("svgd", "w1").max(), metric("svgd").max()) < min(scores)
     assert max(scores) < min(functional(m).min() for m in ("f_svgd_closed_form", "f_gfsf_closed_form"))
+
+
+def test_svgds_particles_are_above_exact_draws_by_the_prior_more_than_by_the_likelihood():
+    parts = {"prior": [], "likelihood": []}
+    for seed in SEEDS:
+        ours, exact = weights("svgd", seed), weights("hmc_best", seed)
+        of = {"prior": target().prior.log_prob, "likelihood": target().log_likelihood}
+        for name, log_density in of.items():
+            parts[name].append(float(log_density(ours).mean() - log_density(exact).mean()))
+        squares = [float((w / target().prior.scale).square().sum(1).median()) for w in (ours, exact)]
+        assert squares[0] < 0.7 * squares[1]  # its weights are smaller
+    prior, likelihood = (np.array(found) for found in parts.values())
+    both = prior + likelihood
+    said = f"of SVGD's {both.min():.0f} to {both.max():.0f} nats {prior.min():.0f} to {prior.max():.0f} are the prior's"
+    assert f"{said} and {likelihood.min():.0f} to {likelihood.max():.0f} the likelihood's (3 seeds)." in told("10")
+
+
+def test_the_weights_of_amortised_svgd_coincide_too():
+    spreads = []
+    for seed in SEEDS:
+        apart = weights("amortized_svgd", seed) / target().prior.scale
+        spreads += [float(part.std(0).mean()) for part in apart.split([HIDDEN, HIDDEN, HIDDEN, 1], 1)[:3]]
+    said = f"those of $a$, $b$, $v$ of amortised SVGD spread {min(spreads):.2f} to {max(spreads):.2f} of the prior's"
+    assert said in told("10")
+
+
+def test_how_many_lambdas_grow_under_the_functional_gradient():
+    start = RUNS.record("gpvi_best").config["sampler"]["noise_scale"]
+    trained = torch.cat([RUNS.arrays("gpvi_best", seed)["noise_scale"] for seed in SEEDS]).double()
+    relative = trained.view(len(SEEDS), -1) / target().prior.scale / start
+    share = f"{100 * float((relative > 1.5).double().mean()):.0f} % of"
+    text = told("10")
+    assert f"{share} its λ grow by more than half (Appendix K)." in text
+    assert f"within a factor of two of the start, and {share} the λ grow by more than half." in text
+    k = RUNS.record("gpvi_best").config["sampler"]["noise_dim"]
+    parts = relative.split([k, HIDDEN - k, HIDDEN, HIDDEN, 1], 1)
+    assert all(0.5 < float(part.median()) < 2 for part in parts)
+
+
+def test_svgds_mean_is_within_one_standard_deviation():
+    for seed in SEEDS:
+        error = (functions("svgd", seed).mean(0) - reference().mean).abs() / reference().sd
+        assert 0.7 < float(error[REGIONS["middle"]].max()) < 1.1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from of_records import Runs, told, within
 
-from gpvi_lib import EnergyPotential, PlaneGrid
+from gpvi_lib import EnergyPotential, PlaneGrid, binned_divergence
 from gpvi_lib.kernels import median_bandwidth, squared_distances
 
 FIGURES = {
@@ -224,17 +224,30 @@ def test_once_folded_it_ends_between_1_1_and_1_9_nats_and_too_wide():
     assert min(end(NARROW, name)["width_ratio"] for name in POTENTIALS) > 1.5
 
 
-def test_once_folded_it_is_behind_amortised_svgd_on_twin_moons_and_near_on_the_waves():
+def test_once_folded_it_is_behind_amortised_svgd_on_twin_moons_and_on_the_waves_within_a_tenth():
     behind = {name: end(NARROW, name)["kl"] - end("amortized_svgd", name)["kl"] for name in POTENTIALS}
     assert behind["twin_moons"] > 1 and all(abs(behind[name]) < 0.1 for name in WAVES)
-    assert "Amortised SVGD's KL is lower on twin moons, near on the waves (within 0.1," in told("12")
+    said = "Amortised SVGD's binned KL is lower on twin moons. On the waves the order is open: both are within 0.1,"
+    assert said in told("12")
 
 
-def test_for_thin_lines_the_binned_kl_is_too_small_by_about_a_tenth():
+@pytest.mark.parametrize("name", ["sin_bisect", "sin_split"])
+def test_of_thin_lines_a_histogram_can_miss_half_a_nat(name):
+    """Exact draws, pulled to the nearest ridge: their density is the target's over the factor."""
+    target, factor = EnergyPotential(name), 0.1
+    grid = PlaneGrid(target)
+    draws = grid.sample(200_000, torch.Generator().manual_seed(0))
+    thin = draws.clone()
+    thin[:, 1] -= (1 - factor) * target.across(draws)
+    divergence = float((target.log_prob(draws) - target.log_prob(thin)).mean()) - math.log(factor)
+    missed = divergence - binned_divergence(grid.counts(thin), grid.log_masses)
+    assert 0.4 < missed < 0.8 and "of thin lines a histogram can miss half a nat." in told("12")
+
+
+def test_the_claims_of_both_waves_show_that_it_misses_something():
     """A claim is at most the true KL, and on sin bisect it is above the binned one."""
     found = end("amortized_svgd", "sin_bisect")
-    assert round(found["kl_claimed"] - found["kl"], 1) == 0.1
-    assert "the binned KL's error for thin lines)" in told("12")
+    assert found["kl_claimed"] > found["kl"] + 0.05
 
 
 def test_half_of_the_gain_of_lambda_1_and_noise_1_is_lost_at_the_end():
@@ -588,8 +601,36 @@ def test_by_distance_amortised_svgd_is_behind_on_twin_moons_alone():
         for name in POTENTIALS
         if end("amortized_svgd", name)["sliced_wasserstein"] > end(NARROW, name)["sliced_wasserstein"]
     ]
-    assert behind == ["twin_moons"] and "By distance it is behind on twin moons" in told("12")
+    assert behind == ["twin_moons"] and "By distance (of 20,000) it is behind on twin moons" in told("12")
 
 
 def test_what_the_helper_delivers_at_the_end():
     assert f"at the end it is {end('gpvi', 'sinusoid')['delivered']:.2f}." in told("12")
+
+
+def test_the_shares_at_200000_steps():
+    target = {name: PlaneGrid(EnergyPotential(name)) for name in ("sin_bisect", "sin_split")}
+    due, found = {}, {}
+    for name, grid in target.items():
+        part = EnergyPotential(name).part(grid.sample(100_000, torch.Generator().manual_seed(0)))
+        shares = 100 * torch.bincount(part).double() / len(part)
+        due[name] = dict(zip(EnergyPotential(name).parts, shares.tolist(), strict=True))
+        found[name] = {key: 100 * end("amortized_svgd", name)[f"share_{key}"] for key in ("upper", "lower")}
+    split, bisect = found["sin_split"], found["sin_bisect"]
+    said = f"({split['upper']:.0f} and {split['lower']:.0f} % of the samples, due {due['sin_split']['upper']:.0f} and"
+    assert f"{said} {due['sin_split']['lower']:.0f} %)" in told("12")
+    said = (
+        f"both halves ({bisect['upper']:.0f} and {bisect['lower']:.0f} %, due {due['sin_bisect']['upper']:.0f} % each);"
+    )
+    assert said in told("12")
+
+
+def test_the_width_of_the_seed_that_went_on():
+    cut, last = ([of("amortized_svgd", name)["width_ratio"] for name in WAVES] for of in (first, end))
+    said = "of this seed falls from {:.2f}, {:.2f} and {:.2f} in the run of the table to {:.2f}, {:.2f} and {:.2f}."
+    assert said.format(*cut, *last) in told("12")
+
+
+def test_our_gpvi_loses_half_of_the_loop_of_sin_bisect_on_two_seeds():
+    halves = np.stack([metric("gpvi_best", "sin_bisect", f"share_{half}") for half in ("upper", "lower")])
+    assert (halves.min(0) < 0.03).sum() == 2

@@ -3,11 +3,13 @@
 from functools import cache
 
 import numpy as np
+import pytest
 import torch
 from of_records import Runs, told
 from scipy.optimize import brentq
 
 from gpvi_lib import metrics
+from gpvi_lib.experiments.check_table import TARGETS, largest_marginal_error
 from gpvi_lib.report import scoreboard
 
 RUNS, CHECKED, SMOOTH = Runs("uci-regression"), Runs("check-table"), Runs("smooth-uci")
@@ -530,3 +532,39 @@ def test_the_false_alarms_where_the_error_is_small():
     assert sorted(said("exact_density_banana")) == [TRUST, LOOK, DONT]
     assert sorted(said("exact_density_student_t")) == [LOOK, DONT, DONT]
     assert "a *look* and a *don't* on the banana, a *look* and two *don't* on Student's t" in told("17")
+
+
+def test_what_makes_the_verdict_of_the_funnel():
+    draws = CHECKED.metric("exact_density_funnel", "weights")
+    assert "on the funnel through the effective draws ({:.0f}, {:.0f} and {:.0f};".format(*draws) in told("17")
+    assert ((draws <= 400) == (CHECKED.metric("exact_density_funnel", "weights_verdict") == DONT)).all()
+    assert (CHECKED.metric("exact_density_funnel", "k_hat_verdict") < DONT).all()
+    for name in ("banana", "student_t", "schools"):
+        weights, shape = (CHECKED.metric(f"exact_density_{name}", f"{key}_verdict") for key in ("weights", "k_hat"))
+        assert len(set(shape)) > 1 and (weights <= shape).all()
+
+
+@pytest.mark.parametrize("name", ["gaussian", "student_t", "funnel", "gaussian_50"])
+def test_the_error_of_exact_draws(name):
+    make, draw = TARGETS[name]
+    rng, target = torch.Generator().manual_seed(0), make()
+    errors = [largest_marginal_error(draw(target, 2_000, rng), draw(target, 2_000, rng)) for _ in range(4)]
+    assert 0.035 < np.mean(errors) < 0.11
+    assert "(of 2,000 exact draws it is 0.05 to 0.09, by target)" in told("17")
+
+
+def test_gpvis_functions_are_narrow_where_hmc_is_nearly_the_posterior():
+    ratios = [values("gpvi", name, "spread") / values("hmc", name, "spread") for name in ("boston", "concrete")]
+    assert all((ratio < 1).all() for ratio in ratios)
+    said = "its spread is {:.2f} and {:.2f} of HMC's on boston and concrete (medians)."
+    assert said.format(*map(np.median, ratios)) in told("17")
+
+
+def test_ten_networks_take_less_than_a_sixth_of_gpvis_time():
+    ours, theirs = (sum(RUNS.record(m, seed).seconds for seed in SEEDS) for m in ("gpvi", "deep_ensemble"))
+    assert 6 < ours / theirs < 7 and "they took less than a sixth of GPVI's time" in told("17")
+
+
+def test_on_boston_the_ensembles_intervals_hold_too_few():
+    held = values("deep_ensemble", "boston", "coverage_90").mean()
+    assert f"check its intervals (boston: 90 % hold {100 * held:.0f} %)" in told("17")

@@ -209,9 +209,9 @@ def test_what_a_long_run_of_gpvi_keeps_on_mnist():
 
 def test_what_keeps_the_digits_in_a_long_run():
     test_15.test_on_the_digits_the_functional_gradient_with_relu_units_loses_what_it_learned()
-    test_15.test_a_falling_rate_postpones_the_loss()
+    test_15.test_a_falling_rate_does_not_prevent_the_loss()
     test_15.test_softplus_units_keep_what_they_learned()
-    text = "it loses them on three of three seeds, and a falling learning rate postpones it."
+    text = "it loses them on three of three seeds, and a falling learning rate does not prevent it."
     assert text in said(UNPRINTED) and "on the digits on three of three seeds," in said(UNPRINTED)
 
 
@@ -292,7 +292,7 @@ def test_the_densities_on_the_plane():
     samples = energy.HELPER_SAMPLES / energy.SAMPLES
     assert round(samples, 1) == 0.1 and "a tenth of the printed samples" in said(UNPRINTED)
     assert f"did not find both within {energy.SPECS['gpvi']['steps']:,} steps" in said(UNPRINTED)
-    test_12.test_once_folded_it_is_behind_amortised_svgd_on_twin_moons_and_near_on_the_waves()
+    test_12.test_once_folded_it_is_behind_amortised_svgd_on_twin_moons_and_on_the_waves_within_a_tenth()
     test_12.test_with_lambda_1_and_noise_1_every_map_folds_at_last_and_never_comes_back()
     helper, svgd, flow = (test_12.end(m, "sinusoid")["kl"] for m in ("gpvi", "amortized_svgd", "flow"))
     assert f"at {helper:.2f} nats and amortised SVGD at {svgd:.2f}" in said(UNPRINTED)
@@ -322,3 +322,25 @@ def wide():
 def test_regression_on_the_line():
     test_10.test_of_all_printed_rows_amortised_svgd_underestimates_most_in_the_gap()
     test_10.test_the_two_bounds_are_level_and_a_matter_of_the_seed()
+
+
+def test_who_is_nearer_to_the_posterior_on_the_maps():
+    page = said(UNPRINTED)
+    for c in (4, 2):
+        of = {m: test_14.metric(c, m).mean() for m in ("hmc", "ksd", "deep_ensemble", "svgd", "gpvi", "gpvi_exact_jac")}
+        assert max(of["hmc"], of["ksd"], of["deep_ensemble"]) < min(of["svgd"], of["gpvi"], of["gpvi_exact_jac"])
+    steps = {m: test_14.FIGURES[4].record(m).config["steps"] for m in ("ksd", "deep_ensemble", "svgd", "gpvi")}
+    text = f"the Stein critic ({steps['ksd']:,} of 500,000 steps) and a deep ensemble ({steps['deep_ensemble']:,})"
+    assert f"{text} are closer to the posterior than SVGD ({steps['svgd']:,}) and printed GPVI ({steps['gpvi']}" in page
+
+
+def test_what_smooth_units_gain_the_exact_density():
+    smooth, gains = Runs("smooth-figures"), {}
+    figures = {1: Runs("one-dimensional-regression"), 8: test_14.FIGURES[4], 9: test_14.FIGURES[2]}
+    for number, rows in figures.items():
+        before = rows.metric("gpvi_exact_density", "elbo")
+        gains[number] = smooth.metric(f"figure{number}_gpvi_exact_density", "elbo") - before
+    every = np.concatenate(list(gains.values()))
+    medians = {number: round(float(np.median(found))) for number, found in gains.items()}
+    assert medians == {1: 7, 8: 2, 9: 2}
+    assert f"rises on every seed, by {every.min():.1f} to {every.max():.0f} nats, in the median by 2" in said(UNPRINTED)
