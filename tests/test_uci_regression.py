@@ -1,13 +1,15 @@
 """The experiment on UCI sets: no test datum in what is trained on, scores in the unit of the data, small runs."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.distributions import Normal
 from torch.testing import assert_close
 
-from gpvi_lib import NormalMixture, data
+from gpvi_lib import NormalMixture, checkpoints, data
+from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import get_experiment, uci_problem
 from gpvi_lib.experiments import uci_regression as uci
 from gpvi_lib.lab.experiment import RunContext
@@ -104,3 +106,38 @@ def test_only_the_published_size_needs_a_download(tmp_path, monkeypatch):
         (tmp_path / "UCI_Datasets" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "UCI_Datasets" / path).touch()
     assert [name for name in needed("paper") if data.available(name)] == ["yacht"]
+
+
+def test_an_interrupted_run_goes_on_with_the_set_it_was_at(tmp_path):
+    names, ran = ("boston", "concrete", "energy"), []
+
+    def one(name, context):
+        ran.append(name)
+        if ran == ["boston", "concrete"]:
+            raise KeyboardInterrupt
+        draws = torch.randn(3, generator=torch.Generator().manual_seed(len(name)))
+        return {"rmse": float(draws.norm())}, {"pit": draws}
+
+    where = replace(context(), checkpoint=tmp_path / "run.pt")
+    with pytest.raises(KeyboardInterrupt):
+        uci_problem.over_sets(names, where, one)
+    resumed = uci_problem.over_sets(names, where, one)
+    assert ran == ["boston", "concrete", "concrete", "energy"]
+    whole = uci_problem.over_sets(names, context(), one)
+    assert resumed.metrics == whole.metrics and list(resumed.arrays) == list(whole.arrays)
+    assert all(torch.equal(resumed.arrays[key], whole.arrays[key]) for key in whole.arrays)
+
+
+def test_out_of_time_a_run_stops_between_two_sets(tmp_path):
+    where, ran = replace(context(), checkpoint=tmp_path / "run.pt"), []
+
+    def one(name, context):
+        ran.append(name)
+        return {"rmse": 1.0}, {}
+
+    with checkpoints.deadline(0.0), pytest.raises(OutOfTime):
+        uci_problem.over_sets(("boston", "energy"), where, one)
+    assert ran == ["boston"]
+    with checkpoints.deadline(0.0):  # the last set is not thrown away
+        found = uci_problem.over_sets(("boston", "energy"), where, one)
+    assert ran == ["boston", "energy"] and set(found.metrics) == {"boston_rmse", "energy_rmse"} and found.seconds >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib import checkpoints
 from gpvi_lib.data import RegressionData, regression
 from gpvi_lib.lab.experiment import Outcome, RunContext
 from gpvi_lib.metrics import interval_coverage, regression_calibration_error
@@ -94,12 +96,20 @@ Measured = tuple[dict[str, float], dict[str, Tensor]]
 
 
 def over_sets(names: Sequence[str], context: RunContext, run: Callable[[str, RunContext], Measured]) -> Outcome:
-    """One split of every set, one after the other; the names of metrics and arrays begin with the set's."""
-    metrics: dict[str, float] = {}
-    arrays: dict[str, Tensor] = {}
-    context = replace(context, checkpoint=None)  # a set takes a minute, and the next must not go on from its checkpoint
-    for name in names:
-        scores, kept = run(name, context)
-        metrics |= {f"{name}_{key}": value for key, value in scores.items()}
-        arrays |= {f"{name}_{key}": value for key, value in kept.items()}
-    return Outcome(metrics, arrays)
+    """One split of every set, one after the other; the names of metrics and arrays begin with the set's.
+
+    A set takes minutes: the checkpoint keeps those that are finished, and one that is interrupted starts again.
+    """
+    done: dict[str, dict] = {}
+    if context.checkpoint is not None and context.checkpoint.exists():
+        done = checkpoints.load(context.checkpoint, context.device, "sets")["sets"]
+    for name in [name for name in names if name not in done]:
+        started = time.perf_counter()
+        scores, kept = run(name, replace(context, checkpoint=None))
+        done[name] = {"scores": scores, "arrays": kept, "seconds": time.perf_counter() - started}
+        if context.checkpoint is not None and len(done) < len(names):
+            checkpoints.save(context.checkpoint, {"sets": done})
+            checkpoints.stop_if_over(context.label)
+    metrics = {f"{name}_{key}": value for name in names for key, value in done[name]["scores"].items()}
+    arrays = {f"{name}_{key}": value for name in names for key, value in done[name]["arrays"].items()}
+    return Outcome(metrics, arrays, sum(done[name]["seconds"] for name in names))
