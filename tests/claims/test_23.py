@@ -207,11 +207,13 @@ def test_the_distance_of_the_functions_and_the_spread_on_the_data():
         for method in ("livi_full", "mf_vi", "avb", "livi_full_released")
     )
     assert f"$W_1$ {one}, mean field at the printed length {mean_field}, AVB {avb} (the released script" in told
-    assert f"with a wider prior, {released})" in told
+    assert f"AVB {avb} (the released script {released})" in told
     wide = TOY.metric("livi_full", "sd_ratio_data")
-    assert (
-        f"nor on the data, where L′ at the constant rate has {wide.min():.1f} to {wide.max():.1f} times HMC's" in told
-    )
+    decayed = TOY.metric("livi_full_decayed", "sd_ratio_data")
+    said = f"on the data at the constant rate no ({wide.min():.1f} to {wide.max():.1f} times HMC's), with decay yes"
+    assert f"{said} ({decayed.min():.1f} to {decayed.max():.1f})" in told
+    others = np.concatenate([TOY.metric(method, "sd_ratio_data") for method in ("mf_vi", "avb")])
+    assert np.abs(decayed - 1).max() < np.abs(others - 1).min()
     off = {method: TOY.metric(method, "sd_ratio_data").max() - 1 for method in ("mf_vi", "avb")}
     assert wide.min() - 1 > max(off.values())
 
