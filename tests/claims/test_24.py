@@ -49,7 +49,7 @@ def test_by_distance_l_prime_is_behind_mean_field_and_avb():
 
 
 def test_at_the_printed_length_l_prime_is_farther_and_by_spread_nearer_outside():
-    assert "at the printed length, L′ is farther from HMC than mean field, by spread nearer outside the data" in told(
+    assert "at the printed length and constant rate, L′ is farther from HMC than mean field, by spread nearer" in told(
         "24"
     )
     assert "By distance L′ has 2.1 to 2.3" in told("24") and "By distance L′ is behind: 2.1 to 2.3" in told("24")
@@ -365,7 +365,7 @@ def test_by_spread_the_order_is_that_of_the_rate():
     ends = f"{100 * decayed.min():.0f} to {100 * decayed.max():.0f} %"
     for said in (
         f"decayed {ends}, mean",
-        f"L′ at a decayed rate, {ends}, with trained",
+        f"fails where the rate decays: L′, {ends}, trained",
         f"takes the spread to {ends}.",
     ):
         assert said in told("24")
@@ -588,3 +588,14 @@ def test_the_lead_on_the_classifiers_was_one_seed():
     said = f"the difference is {four.mean():.3f} ± {four.std(ddof=1):.3f}, of both signs".replace("-", "−")
     assert said in told("24") and min(four) < 0 < max(four)
     assert f"L′ is farther on all three, by {two.mean():.3f} ± {two.std(ddof=1):.3f}" in told("24") and min(two) > 0
+
+
+def test_a_decayed_rate_is_not_nearer_by_spread_outside_the_data():
+    toy = Runs("livi-toy")
+    decayed, field = (toy.metric(m, "sd_ratio_outside", [0, 1, 2]) for m in ("livi_full_decayed", "mf_vi"))
+    assert decayed.mean() < field.mean()
+
+
+def test_kivis_generator_is_narrower_than_that_of_l_prime():
+    widths = [Runs("livi-uci").record(m).config["sampler"]["hidden"] for m in ("kivi", "livi_full")]
+    assert widths == [[64], [128]] and "of width 64 (L′ 128)" in told("24")
