@@ -467,7 +467,7 @@ def test_the_prior_of_a_weight_decay_by_the_loss_that_it_is_added_to():
     mean, batch, full = (1 / math.sqrt(8e-4 * times) for times in (60_000, 60_000 / 256, 1))
     assert f"{mean:.3f}, if the decay is of the mean loss" in told()
     assert f"of a batch's summed loss it would be {batch:.2f}, of all data's {full:.1f} |" in told()
-    assert "compares at least two models by their priors, three if the decay is of the mean loss" in told()
+    assert "compares at least two models by their priors, in most readings of the decay three" in told()
 
 
 def test_for_how_many_weights_the_data_pay():
