@@ -613,3 +613,17 @@ def test_on_naval_the_closed_form_row_has_the_smallest_error():
     others = [m for m in RUNS["naval"].experiment.methods if m != "f_svgd_closed_form" and RUNS["naval"].recorded(m)]
     assert all((best < scores("naval", m, "rmse")).all() for m in others)
     assert RUNS["naval"].record("f_svgd_closed_form").config["final_lr"] == 1e-5
+
+
+def test_the_one_run_on_protein():
+    runs = Runs("fpovi-uci-protein")
+    recorded = {m: runs.recorded(m) for m in runs.experiment.methods if runs.recorded(m)}
+    assert recorded == {"f_svgd": [0]}
+    metrics = runs.record("f_svgd").metrics
+    said = (
+        f"on one split f-SVGD has an RMSE of {metrics['rmse']:.2f} and an NLL of {metrics['nll']:.2f}, printed 3.98 and"
+    )
+    assert said in of_records.told("21")
+    items = ("fpovi/table4/protein", "fpovi/table5/protein")
+    printed = {p.metric: p.mean for p in scoreboard.published() if p.item in items and p.method == "f_svgd"}
+    assert printed == {"test_rmse": 3.98, "test_nll": 2.80}
