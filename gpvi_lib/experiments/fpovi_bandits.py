@@ -66,7 +66,7 @@ SPECS |= {f"{method}_wide_start": SPECS[method] | {"start": 10**0.5} for method 
 SPECS["gp_as_networks"] = SPECS["gp"]
 """Controls: networks that start √10 wider a layer, as in the code, and a process with the networks' prior variance."""
 NETWORKS_VARIANCE = {"wheel": 350.0, "mushroom": 5_600.0}
-"""Of an arm's value under the networks' prior, about: sd 17 to 24 on the wheel and 75 on mushrooms."""
+"""Of an arm's value under the networks' prior, about: sd 18 to 24 on the wheel and 75 on mushrooms."""
 SIZES: dict[str, dict] = {
     "smoke": {"rounds": 60, "shorter": 400, "seeds": 1},
     "quick": {"rounds": 1_000, "shorter": 10, "seeds": 1},

@@ -697,6 +697,36 @@ def test_with_tanh_units_the_exact_density_spreads_as_much_by_g_as_by_lambda():
     ]
     assert len(shares[0]) == 3 and (shares[0] > 0.9).all() and shares[0].max() < 1.4 and shares[1].max() < 0.2
     assert "(ReLU units; with tanh on MNIST as much from $g$)" in told("15")
+    spread, noise = (tanh.metric("mnist_gpvi_exact_density", key) for key in ("spread_g", "spread_noise"))
+    said = (
+        f"with tanh (variance {spread.min():.2f} to {spread.max():.2f}, from λ {noise.min():.2f} to {noise.max():.2f})."
+    )
+    assert said in told("15")
+
+
+def test_the_most_certain_mistakes_differ_by_seed():
+    found = []
+    for method in ("gpvi_exact_density", "deep_ensemble"):
+        shown = [(arrays["outlier_labels"][:8], arrays["outlier_predictions"][:8]) for arrays in runs().arrays[method]]
+        found.append([int(((labels == 6) & (taken == 5)).sum()) for labels, taken in shown])
+    ours, ensemble = found
+    assert (ours[0], ensemble[0]) == (5, 0) and "and five of GPVI's eight are sixes read as 5." in PROSE
+    said = f"On the other seeds it is {ours[1]} and {ours[2]} of GPVI's, {ensemble[1]} and {ensemble[2]} of the ensemble's."
+    assert said in PROSE
+
+
+def test_by_ece_only_svgd_at_the_narrow_prior_is_told_from_the_five_best():
+    experiment = Runs("open-category-mnist")
+    values = {m: experiment.metric(m, "ece") for m in experiment.experiment.methods if len(experiment.recorded(m)) == 3}
+    right = {m: experiment.metric(m, "accuracy_percent").mean() for m in values}
+    best = sorted(values, key=lambda m: values[m].mean())[:4]
+    assert set(best) == {"amortized_svgd_best", "gpvi_authors", "gpvi_best", "mf_vi"}
+
+    def is_told(mine, theirs):
+        return stats.ttest_ind(values[mine], values[theirs], equal_var=False).confidence_interval(0.95)[0] > 0
+
+    apart = {m for m in values if m not in best and right[m] > 97 and all(is_told(m, other) for other in best)}
+    assert apart == {"svgd", "amortized_svgd"} and len(experiment.recorded("gfsf")) == 1
 
 
 def test_who_fails_on_the_digits():

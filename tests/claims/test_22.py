@@ -144,8 +144,7 @@ SENTENCES = {
     ),
     "process, wheel": lambda: (
         f"On the wheel, with a standard deviation of 3.2, it has {listed(regret(WHEEL, 'gp'))} % on seeds 0 to 2, "
-        "where 60.80 is printed for one on the first 1,000 rounds (appendix B); with the networks' own, there about "
-        "19, "
+        "where 60.80 is printed for one on the first 1,000 rounds (appendix B); with the networks' (19, theirs 18 to 24), "
         f"{listed(regret(WHEEL, 'gp_as_networks'))} %."
     ),
     "after 50,000": lambda: (
