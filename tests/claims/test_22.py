@@ -144,8 +144,8 @@ SENTENCES = {
     ),
     "process, wheel": lambda: (
         f"On the wheel, with a standard deviation of 3.2, it has {listed(regret(WHEEL, 'gp'))} % on seeds 0 to 2, "
-        "where 60.80 is printed for one on the first 1,000 rounds (appendix B); with the networks' (19, theirs 18 to 24), "
-        f"{listed(regret(WHEEL, 'gp_as_networks'))} %."
+        "where 60.80 is printed for one on the first 1,000 rounds (appendix B); with the networks' (19, theirs "
+        f"18 to 24), {listed(regret(WHEEL, 'gp_as_networks'))} %."
     ),
     "after 50,000": lambda: (
         f"it would end at {ending(WHEEL, 'f_svgd'):.1f} % on the wheel and {ending(MUSHROOM, 'f_svgd'):.1f} % on "
