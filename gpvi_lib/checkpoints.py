@@ -2,8 +2,10 @@
 
 import hashlib
 import math
+import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -155,6 +157,38 @@ def stop_if_over(label: str) -> None:
     at = _deadline.get()
     if at is not None and time.time() >= at:
         raise OutOfTime(f"{label}: time is up; what was done is kept, and the same command goes on from there")
+
+
+@contextmanager
+def interrupt_held(active: bool) -> Iterator[Callable[[], bool]]:
+    """Hold back one Ctrl-C, or one press of a notebook's stop button, and say whether it came; the second is not held.
+
+    Nothing is held where not ``active``, outside the main thread, and where something else than Python's own handler
+    answers the signal already, as in the workers of a sweep.
+
+    Example:
+        >>> import os, signal
+        >>> with interrupt_held(True) as came:
+        ...     os.kill(os.getpid(), signal.SIGINT)
+        ...     came()
+        True
+    """
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.default_int_handler
+    is_main = threading.current_thread() is threading.main_thread()
+    if not active or not is_main or signal.getsignal(signal.SIGINT) is not before:
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Schedule:

@@ -97,11 +97,24 @@ def chosen_rng(rng: torch.Generator | None, seed: int | None, device: torch.devi
     return torch.Generator(device).manual_seed(seed)
 
 
-def check_instance(name: str, value: object) -> None:
-    """Refuse a class where one of its instances belongs.
+def check_instance(name: str, value: object, kind: type | None = None, remedy: str = "") -> None:
+    """Refuse a class where one of its instances belongs, and what is none of ``kind``.
 
     Raises:
-        GPVIError: naming the class.
+        GPVIError: naming the class, or what was given and the remedy.
     """
     if isinstance(value, type):
         raise GPVIError(f"{name} must be an instance, got the class {value.__name__}: write {value.__name__}(...)")
+    if kind is not None and not isinstance(value, kind):
+        raise GPVIError(f"{name} must be an instance of {kind.__name__}, got {value!r:.80}: {remedy}")
+
+
+def check_points(name: str, value: object) -> None:
+    """Refuse what is no floating point tensor.
+
+    Raises:
+        GPVIError: naming what was given and the remedy.
+    """
+    found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+    if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+        raise GPVIError(f"{name} must be a floating point tensor, got {found}: torch.as_tensor(...).float() makes one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -488,6 +488,7 @@ class RegressionData:
     Attributes:
         inputs, targets: training data, ``(N, p)`` and ``(N,)``.
         test_inputs, test_targets: test data.
+        columns: the names of the inputs, where a data frame gave them.
 
     Raises:
         ValueError: if a part is no tensor, or has another shape.
@@ -502,6 +503,7 @@ class RegressionData:
     targets: Float[Tensor, " N"]
     test_inputs: Float[Tensor, "M p"]
     test_targets: Float[Tensor, " M"]
+    columns: tuple | None = None
 
     def __post_init__(self) -> None:
         for part in ("inputs", "targets", "test_inputs", "test_targets"):
@@ -539,17 +541,18 @@ class RegressionData:
             raise ValueError(f"inputs must have shape (N, p) and targets (N,), got {shapes}")
         if not 0 < test_fraction < 1 or math.ceil(test_fraction * len(y)) >= len(y):
             raise ValueError(f"test_fraction must leave both parts some of the {len(y)} rows, got {test_fraction}")
-        return _random_split(x, y, test_fraction, seed)
+        return replace(_random_split(x, y, test_fraction, seed), columns=_columns(inputs))
 
     def standardised(self) -> tuple[RegressionData, float, float]:
         """The same with mean 0 and standard deviation 1 over the training data, and the targets' mean and sd.
 
-        An input that is constant over the training data is only shifted. New rows: :meth:`standardised_inputs`.
+        Inputs or targets that are constant over the training data are only shifted. New rows:
+        :meth:`standardised_inputs`.
         """
-        shift, factor = float(self.targets.mean()), float(self.targets.std(correction=0))
+        shift, factor = float(self.targets.mean()), float(self.targets.std(correction=0)) or 1.0
         inputs, test_inputs = (self.standardised_inputs(x) for x in (self.inputs, self.test_inputs))
         targets, test_targets = ((y - shift) / factor for y in (self.targets, self.test_targets))
-        return RegressionData(inputs, targets, test_inputs, test_targets), shift, factor
+        return RegressionData(inputs, targets, test_inputs, test_targets, self.columns), shift, factor
 
     def standardised_inputs(self, rows) -> Float[Tensor, "m p"]:
         """New rows, in the unit of these data, as :meth:`standardised` scales them: by the training data's mean and sd.
@@ -558,7 +561,8 @@ class RegressionData:
             rows: arrays, tensors or a data frame, ``(m, p)``, the columns in the order of the inputs.
 
         Raises:
-            ValueError: if something is no number, or missing, or there are not p columns.
+            ValueError: if something is no number, or missing, there are not p columns, or a data frame has other names
+                or another order of them than that of the training data.
 
         Example:
             >>> data = RegressionData.random_split([[1, 2], [3, 4], [5, 6], [7, 8]], [0.5, 1.5, 2.5, 3.5], 0.25)
@@ -568,17 +572,20 @@ class RegressionData:
         new, p = _numbers("rows", rows), self.inputs.shape[1]
         if new.ndim != 2 or new.shape[1] != p:
             raise ValueError(f"rows must be (m, {p}), as the {p} inputs, got {tuple(new.shape)}")
+        if self.columns is not None and (given := _columns(rows)) not in (None, self.columns):
+            raise ValueError(f"the columns must be {list(self.columns)}, in this order, got {list(given)}")
         mean, sd = self.inputs.mean(0), self.inputs.std(0, correction=0)
         return (new.to(mean) - mean) / torch.where(sd > 0, sd, torch.ones_like(sd))
 
     def validation(self, seed: int = 0) -> RegressionData:
         """The training data alone, split again at random: for choices that must not see a test target."""
-        return _random_split(self.inputs, self.targets, 2 * REGRESSION_TEST_FRACTION, seed)
+        split = _random_split(self.inputs, self.targets, 2 * REGRESSION_TEST_FRACTION, seed)
+        return replace(split, columns=self.columns)
 
     def to(self, *args, **kwargs) -> RegressionData:
         """All four tensors ``.to(...)`` another dtype or device."""
         parts = (self.inputs, self.targets, self.test_inputs, self.test_targets)
-        return RegressionData(*(part.to(*args, **kwargs) for part in parts))
+        return RegressionData(*(part.to(*args, **kwargs) for part in parts), self.columns)
 
 
 def _numbers(name: str, values) -> Float[Tensor, "..."]:
@@ -599,6 +606,11 @@ def _numbers(name: str, values) -> Float[Tensor, "..."]:
             "fill or drop those rows first"
         )
     return found.double()
+
+
+def _columns(values) -> tuple | None:
+    """A data frame's own names of its columns."""
+    return tuple(values.columns) if hasattr(values, "columns") else None
 
 
 def _column(values, place: int) -> str:

@@ -16,19 +16,23 @@ from tqdm.auto import tqdm
 from gpvi_lib import checkpoints
 from gpvi_lib.checks import check_count, check_instance, check_rng, chosen_rng
 from gpvi_lib.diagnostics import computed
+from gpvi_lib.directions import Direction
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.objectives import Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.several import Several
-from gpvi_lib.targets.base import Target, check_finite, log_prob
+from gpvi_lib.targets.base import Target, check_finite, check_minibatch, check_rows, log_prob
 
 DIAGNOSTICS = 100
 """How often a run keeps, and shows, what its objective says of itself."""
 
 CUDA_CHECK_EVERY = 100
 """On a GPU the loss is looked at only every so many steps: each look waits for the device."""
+
+MINIBATCH_PROBED = 8
+"""With at most so many data a target is asked, before the first step, whether it scales them and mixes points."""
 
 SomeSampler = TypeVar("SomeSampler", bound=Sampler)
 Callback = Callable[[int, SomeSampler], dict[str, float] | None]
@@ -288,19 +292,20 @@ def fit(
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns, if anything, goes into the history. It must not use ``rng``.
         checkpoint: file to resume from if it exists (the bar then starts at its step), and to save to every
-            ``checkpoint_seconds``. A run that was interrupted and resumed gives the same result, bit for bit on a CPU
-            with the same number of threads, as one that was not. The file stays when the run is complete: calling
-            again trains no further.
+            ``checkpoint_seconds`` and when you interrupt the run (a second Ctrl-C stops without). A run that was
+            interrupted and resumed gives the same result, bit for bit on a CPU with the same number of threads, as one
+            that was not. The file stays when the run is complete: calling again trains no further.
         label: experiment, method and seed, for the progress bar and for errors.
         progress: whether to show a bar with the time left, the epoch, the loss, the first two numbers that the
             objective says of itself, and the first that the callback returned last.
 
     Raises:
-        ValueError: if target and batch size do not fit, the target is not finite at the first points, or there is a
-            rate for λ and no λ to train, or rng and seed are both given or both missing.
+        ValueError: if target and batch size do not fit, the target is not finite at the first points, its number for
+            one point depends on the others, it does not scale a minibatch by N / B, there is a rate for λ and no λ to
+            train, or rng and seed are both given or both missing.
         TypeError: if ``optimizer`` is none.
-        DivergedError: at the first loss that is not finite, or matrix that is singular or nearly so, naming ``label``
-            and step.
+        DivergedError: at the first loss or log-density that is not finite, or matrix that is singular or nearly so,
+            naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
             objective or setting; if it cannot be written there, before any training, or the disk is full, later: the
             last one that was written stays.
@@ -315,7 +320,7 @@ def fit(
     check_count("callback_every", callback_every, least=0)
     if checkpoint is not None:
         checkpoint = require_writable(Path(checkpoint), "give another path as checkpoint")
-    check_instance("sampler", sampler)
+    _check_kinds(sampler, objective)
     rng = chosen_rng(rng, seed, _device(sampler))
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
     if state.rates is not None and state.rates.final_lr is not None:
@@ -335,7 +340,10 @@ def fit(
     report_every = math.ceil(steps / DIAGNOSTICS)
     check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
     schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
-    with tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar:
+    with (
+        tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar,
+        checkpoints.interrupt_held(checkpoint is not None) as interrupted,
+    ):
         while state.step < steps:
             started = time.perf_counter()
             state.decay(steps)
@@ -358,9 +366,11 @@ def fit(
                 state.report()
                 bar.set_postfix(state.status(loss), refresh=False)
             bar.update()
-            if checkpoint is not None and schedule.due():
+            if checkpoint is not None and (schedule.due() or interrupted()):
                 state.save(checkpoint)
                 checkpoints.stop_if_over(label)
+                if interrupted():
+                    raise KeyboardInterrupt(f"{label}: stopped after step {state.step}, which {checkpoint} has")
     _check_parameters(sampler, label, steps)
     if checkpoint is not None:
         state.save(checkpoint)
@@ -383,9 +393,16 @@ def _device(sampler: Sampler) -> torch.device | str:
     return next((parameter.device for parameter in sampler.parameters()), "cpu")
 
 
+def _check_kinds(sampler: object, objective: object) -> None:
+    check_instance("sampler", sampler, Sampler, "the order is fit(sampler, target, objective)")
+    direction = isinstance(objective, Direction)
+    remedy = f"a direction needs ParVI({type(objective).__name__}())" if direction else "such as GPVI(100)"
+    check_instance("objective", objective, Objective, remedy)
+
+
 def _check_arguments(sampler: Sampler, target: Target, objective: Objective, rng: torch.Generator) -> None:
-    for name, value in (("sampler", sampler), ("target", target), ("objective", objective)):
-        check_instance(name, value)
+    _check_kinds(sampler, objective)
+    check_instance("target", target)
     if not any(parameter.requires_grad for parameter in sampler.parameters()):
         raise ValueError(
             f"the {type(sampler).__name__} has no parameter with requires_grad=True, there is nothing to train: "
@@ -466,7 +483,12 @@ def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> No
     """Look at the target once where the sampler starts, on as many data as a step uses."""
     device = next(sampler.parameters()).device
     probe = sampler.sample(None if isinstance(sampler, Particles) else 2, torch.Generator(device).manual_seed(0))
-    check_finite(target, probe, None if batch_size is None else torch.arange(batch_size, device=device))
+    batch = None if batch_size is None else torch.arange(batch_size, device=device)
+    few = None if batch is None else batch[: max(1, min(MINIBATCH_PROBED, len(batch) // 2))]
+    if few is not None:
+        check_minibatch(target, probe, few)
+    check_finite(target, probe, batch)
+    check_rows(lambda rows: log_prob(target, rows, few), probe)
 
 
 def _check_loss(loss: Tensor, label: str, step: int) -> None:

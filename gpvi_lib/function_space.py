@@ -205,6 +205,8 @@ def _check_target(target: Any) -> None:
             f"function space needs a target with network and likelihood, such as Posterior; {type(target).__name__} "
             f"has no {' and no '.join(missing)}"
         )
+    if getattr(target, "streamed", False):
+        raise ValueError("function space takes its points from data in memory: give a Posterior of a part of them")
     if isinstance(target.inputs, Several):
         raise ValueError(
             "function space looks at points between the inputs: wrap the module in one that takes one tensor"

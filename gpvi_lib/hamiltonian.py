@@ -15,8 +15,9 @@ from torch.distributions import Distribution
 from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
-from gpvi_lib.checks import check_count, check_positive, chosen_rng
+from gpvi_lib.checks import check_count, check_points, check_positive, chosen_rng
 from gpvi_lib.errors import GPVIError
+from gpvi_lib.targets.base import check_rows
 
 LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
 
@@ -162,11 +163,9 @@ class _Chains:
         if not callable(log_prob):
             kind = type(log_prob).__name__
             raise ValueError(f"log_prob must be a function of points (c, d), got {kind}: pass its method .log_prob")
-        if initial.ndim != 2 or not initial.is_floating_point():
-            raise ValueError(
-                f"initial must be a floating point tensor (c, d), one row a chain, got {initial.dtype} of shape "
-                f"{tuple(initial.shape)}"
-            )
+        check_points("initial", initial)
+        if initial.ndim != 2:
+            raise ValueError(f"initial must have shape (c, d), one row a chain, got {tuple(initial.shape)}")
         self.log_prob, self.rng = log_prob, rng
         self.x = initial.detach().clone()
         self.value, self.gradient = value_and_score(log_prob, self.x)
@@ -184,6 +183,7 @@ class _Chains:
                 f"log_prob is not finite at the starting points of chains {lost.nonzero().flatten().tolist()}; "
                 "start them elsewhere"
             )
+        check_rows(log_prob, self.x)
         self.step = 0
         self.kept: list[Tensor] = []
         self.acceptance = torch.zeros_like(self.value)
@@ -332,7 +332,10 @@ def hmc(
         if chains.step > num_steps:
             raise GPVIError(f"{checkpoint} is {chains.step} proposals on already, more than num_steps = {num_steps}")
     schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
-    with tqdm(total=num_steps, initial=chains.step, desc=label, disable=not progress, leave=False) as bar:
+    with (
+        tqdm(total=num_steps, initial=chains.step, desc=label, disable=not progress, leave=False) as bar,
+        checkpoints.interrupt_held(checkpoint is not None) as interrupted,
+    ):
         while chains.step < num_steps:
             in_burn_in = chains.step < burn_in
             if chains.adaptation is not None:
@@ -346,9 +349,11 @@ def hmc(
                 if (chains.step - burn_in) % thin == 0:
                     chains.kept.append(chains.x)
             bar.update()
-            if checkpoint is not None and schedule.due():
+            if checkpoint is not None and (schedule.due() or interrupted()):
                 chains.save(checkpoint)
                 checkpoints.stop_if_over(label)
+                if interrupted():
+                    raise KeyboardInterrupt(f"{label}: stopped after proposal {chains.step}, which {checkpoint} has")
     if checkpoint is not None:
         chains.save(checkpoint)
     if chains.adaptation is not None:

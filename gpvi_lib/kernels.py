@@ -57,7 +57,10 @@ def median_bandwidth(squared: Float[Tensor, "n m"], rule: BandwidthRule = "paper
     """
     n, m = squared.shape
     if min(n, m) < 2:
-        raise ValueError(f"the median bandwidth needs at least 2 samples on each side, got {n} and {m}")
+        raise ValueError(
+            f"the median bandwidth needs at least 2 samples on each side, got {n} and {m}: "
+            "give two particles or more, or num_samples >= 2, or a bandwidth as RBF(1.0)"
+        )
     median = squared.flatten().kthvalue(n + (n * m - n + 1) // 2).values if same else squared.median()
     return median / (math.log(m) if rule == "paper" else math.log(n * m))
 

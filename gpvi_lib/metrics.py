@@ -54,10 +54,15 @@ def relative_error(estimate: Tensor, truth: Tensor) -> float:
 def rmse(estimate: Tensor, truth: Tensor) -> float:
     """Root of the mean squared difference over all entries.
 
+    Raises:
+        ValueError: if the two have different shapes.
+
     Example:
         >>> round(rmse(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 3.0])), 2)  # √(1/2)
         0.71
     """
+    if estimate.shape != truth.shape:
+        raise ValueError(f"the two must have one shape, got {tuple(estimate.shape)} and {tuple(truth.shape)}")
     return float((estimate.detach() - truth).square().mean().sqrt())
 
 
@@ -241,10 +246,15 @@ def reliability(
 def accuracy(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
     """Fraction of data whose most probable class is the true one.
 
+    Raises:
+        ValueError: if there is not one label for each datum.
+
     Example:
         >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         0.5
     """
+    if labels.shape != probabilities.shape[:-1]:
+        raise ValueError(f"labels must be class indices ({len(probabilities)},), got {tuple(labels.shape)}")
     return float((probabilities.argmax(-1) == labels).double().mean())
 
 

@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,19 @@ from torch.nn.parameter import is_lazy
 
 from gpvi_lib.activations import ACTIVATIONS, check_activation
 from gpvi_lib.several import arguments
+
+_ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+
+
+@contextmanager
+def _differentiable_attention() -> Iterator[None]:
+    """Leave out attention's fast path, which torch takes in evaluation mode and which has no derivative."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 class FlatModule:
@@ -33,7 +47,8 @@ class FlatModule:
     Attributes:
         dim: number of weights d.
         one_by_one: whether the networks are evaluated in a loop instead of one batched call; ``None``, the default,
-            takes what is faster: the loop for convolutions on a CPU, whose grouped convolutions are slow.
+            takes what is faster: the loop for convolutions on a CPU, whose grouped convolutions are slow; and for
+            recurrent layers, which torch cannot batch.
 
     Raises:
         ValueError: if the module has batch norm, or no parameter to train.
@@ -59,6 +74,9 @@ class FlatModule:
             )
         self.one_by_one: bool | None = None
         self._convolves = any(isinstance(part, _ConvNd) for part in module.modules())
+        self._recurs = any(isinstance(part, nn.RNNBase) for part in module.modules())
+        attends = any(isinstance(part, _ATTENTION) for part in module.modules())
+        self._evaluation = _differentiable_attention if attends else nullcontext
         self._module = copy.deepcopy(module).eval()  # on its device: moved to "meta", tied weights would come apart
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trained:
@@ -118,10 +136,12 @@ class FlatModule:
                 )
             return outputs
 
-        one_by_one = self._convolves and w.device.type == "cpu" if self.one_by_one is None else self.one_by_one
-        if one_by_one and len(w):
-            return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
-        return vmap(one)(self.unflatten(w))
+        slow = self._recurs or (self._convolves and w.device.type == "cpu")
+        one_by_one = slow if self.one_by_one is None else self.one_by_one
+        with self._evaluation():
+            if one_by_one and len(w):
+                return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
+            return vmap(one)(self.unflatten(w))
 
     def _arguments(self, w: Tensor, inputs: Any) -> tuple[tuple, dict]:
         """The inputs as the module takes them.
@@ -145,7 +165,8 @@ class FlatModule:
             ValueError: if inputs and weights are not of the same precision.
         """
         positional, named = self._arguments(w, inputs)
-        return functional_call(self._module, self.unflatten(w) | self._constants_like(w), positional, named)
+        with self._evaluation():
+            return functional_call(self._module, self.unflatten(w) | self._constants_like(w), positional, named)
 
     def last_features(self, w: Float[Tensor, " d"], inputs: Any) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b c"]]:
         """What enters the last layer of one network, and what leaves it.

@@ -15,6 +15,7 @@ from gpvi_lib.activations import ACTIVATIONS, warn_of_kinks
 from gpvi_lib.checks import check_count, check_instance, check_positive
 from gpvi_lib.diagnostics import Info, held_out, of_samples
 from gpvi_lib.directions import SVGD, Direction
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF, bandwidth_of
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic
@@ -100,7 +101,18 @@ class DirectionObjective(Objective):
     direction: Direction
 
     def check(self, sampler: Sampler) -> None:
+        """Warn of a sampler that does not suit this objective.
+
+        Raises:
+            GPVIError: if all particles are at one point.
+        """
         self.direction.check()
+        points = list(sampler.parameters()) if isinstance(sampler, Particles) else []
+        if points and len(points[0]) > 1 and bool((points[0] == points[0][0]).all()):
+            raise GPVIError(
+                f"all {len(points[0])} particles start at one point, and no direction tells them apart: start them at "
+                "torch.randn(n, d), or at posterior.sample_prior(n, rng)"
+            )
 
     def state_dict(self) -> dict:
         return self.direction.state_dict()
@@ -138,7 +150,7 @@ class ParVI(DirectionObjective):
     def __post_init__(self) -> None:
         if self.num_samples is not None:
             check_count("num_samples", self.num_samples)
-        check_instance("direction", self.direction)
+        check_instance("direction", self.direction, Direction, "such as SVGD() or GFSF()")
         if self.independent and not isinstance(self.direction, SVGD):
             raise ValueError(f"independent batches are defined for SVGD, not for {type(self.direction).__name__}")
         if self.independent and self.num_samples is None:
@@ -250,7 +262,9 @@ class GPVI(Objective):
 
     def __post_init__(self) -> None:
         check_count("num_samples", self.num_samples)
-        check_instance("inverse", self.inverse)
+        check_instance("inverse", self.inverse, InverseJacobian, "such as BlockInverse() or HelperInverse()")
+        if not callable(self.kernel):
+            raise GPVIError(f"kernel must be a kernel, got {self.kernel!r}: such as RBF(1.0)")
         if self.kernel_space not in ("z", "head"):
             raise ValueError(f"kernel_space must be 'z' or 'head', got {self.kernel_space!r}")
 

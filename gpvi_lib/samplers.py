@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from gpvi_lib import linalg
 from gpvi_lib.activations import ACTIVATIONS, check_activation
-from gpvi_lib.checks import check_count, check_hidden, check_rng, chosen_rng
+from gpvi_lib.checks import check_count, check_hidden, check_points, check_rng, chosen_rng
 from gpvi_lib.wide import WIDE, WideLinear
 
 
@@ -64,7 +64,9 @@ class Sampler(nn.Module):
     def _number(self, num_samples: int | None) -> int:
         """How many points to draw, where that is for the caller to say."""
         if num_samples is None:
-            raise ValueError(f"a {type(self).__name__} draws any number of points: give this objective its num_samples")
+            raise ValueError(
+                f"a {type(self).__name__} draws any number of points: give num_samples, here or to the objective"
+            )
         check_count("num_samples", num_samples)
         return num_samples
 
@@ -95,18 +97,19 @@ class Particles(Sampler):
         initial: starting positions, ``(n, d)``; dtype and device follow it.
 
     Raises:
-        ValueError: if ``initial`` has another shape.
+        ValueError: if ``initial`` is no floating point tensor, has another shape, or no row.
 
     Example:
-        >>> particles = Particles(torch.zeros(5, 2))
+        >>> particles = Particles(torch.randn(5, 2, generator=torch.Generator().manual_seed(0)))
         >>> particles.rsample().shape, particles.dim
         (torch.Size([5, 2]), 2)
     """
 
     def __init__(self, initial: Float[Tensor, "n d"]) -> None:
         super().__init__()
-        if initial.ndim != 2:
-            raise ValueError(f"particles must have shape (n, d), got {tuple(initial.shape)}")
+        check_points("the particles", initial)
+        if initial.ndim != 2 or not len(initial):
+            raise ValueError(f"particles must have shape (n, d), n >= 1, got {tuple(initial.shape)}")
         self.x = nn.Parameter(initial.detach().clone())
         self.dim = initial.shape[1]
 
@@ -562,7 +565,7 @@ class MeanField(Sampler):
         scale: initial standard deviation > 0, a number or ``(d,)``.
 
     Raises:
-        ValueError: if the scale is not positive.
+        ValueError: if the mean is no floating point tensor, or the scale is not positive.
 
     Example:
         >>> sampler = MeanField(torch.zeros(3), scale=0.5)
@@ -573,6 +576,7 @@ class MeanField(Sampler):
 
     def __init__(self, mean: Float[Tensor, " d"], scale: float | Tensor = 0.05) -> None:
         super().__init__()
+        check_points("the mean", mean)
         scale = torch.as_tensor(scale, dtype=mean.dtype, device=mean.device).expand_as(mean)
         if not bool((scale > 0).all()):
             raise ValueError(f"the initial scale must be positive, got {float(scale.min())}")

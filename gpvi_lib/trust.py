@@ -30,7 +30,7 @@ from gpvi_lib.hamiltonian import HMCResult
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
-from gpvi_lib.targets.base import Target, check_finite, log_prob, score
+from gpvi_lib.targets.base import Target, check_finite, check_rows, log_prob, outside_support, score
 from gpvi_lib.trust_findings import (
     fold_finding,
     ksd_finding,
@@ -172,12 +172,8 @@ def _log_p(target: Target, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     except RuntimeError:
         check_finite(target, x[:1])  # it knows why: another precision
         raise
-    bad = int((~torch.isfinite(value)).sum())
-    if bad:
-        raise GPVIError(
-            f"log_prob of {type(target).__name__} is not finite at {bad} of {len(x)} draws: they lie where the target "
-            "has no density; transform the parameters to all of R^d"
-        )
+    if not bool(torch.isfinite(value).all()):
+        raise GPVIError(outside_support(target, value))
     return value
 
 
@@ -287,8 +283,9 @@ def check(
         A report that prints, shows as HTML in a notebook, and plots.
 
     Raises:
-        GPVIError: for draws of another shape, not finite or fewer than 20; a target that is not finite there;
-            quantities of another shape; or if ArviZ is not installed (the extra ``paper``).
+        GPVIError: for draws of another shape, not finite or fewer than 20; a target that is not finite there, or whose
+            number for one draw depends on the others; quantities of another shape; or if ArviZ is not installed (the
+            extra ``paper``).
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
@@ -309,6 +306,7 @@ def check(
     calls = len(parts) * math.ceil(num_samples / AT_ONCE) + math.ceil(SCORED / AT_ONCE)
     with tqdm(total=calls, desc="check", disable=not progress, leave=False, delay=3) as bar:
         drawn = [_drawn(part, target, num_samples, no_density is None, rng, bar) for part in parts]
+        check_rows(lambda rows: log_prob(target, rows), drawn[0].x)
         share = max(1, SCORED // len(parts))
         thin = not _independent(parts[0])
         x = torch.cat([_thinned(one, share) if thin else one.x[:share] for one in drawn])

@@ -363,7 +363,7 @@ BAD = {
     "a class": (MeanField, NORMAL, {}, "got the class MeanField"),
     "another dimension": (X[:, :2], NORMAL, {}, r"lives on R\^3"),
     "not finite": (torch.where(X > 2, torch.nan, X), NORMAL, {}, "some draws are not finite"),
-    "outside": (X[:, :2], Half(), {}, "log_prob of Half is not finite at [0-9]+ of 50 draws"),
+    "outside": (X[:, :2], Half(), {}, "log_prob of Half is not finite at [0-9]+ of 50 points"),
     "precision": (X[:, :2], Double(), {}, "computes in torch.float64"),
     "no target": (X, lambda x: x, {}, "the target must have dim and log_prob"),
     "quantities": ([X, X], NORMAL, {"quantities": lambda x: x[:, 0]}, "must map draws"),
@@ -400,3 +400,14 @@ def test_stein_s_identity_holds_for_a_bent_density(rng):
     x = Banana().sample(20_000, rng, F64)
     found = spread_finding(x, score(Banana(), x))
     assert found.value == pytest.approx(1, abs=5 * float(found.arrays["errors"].max()))
+
+
+def test_a_target_that_mixes_draws_is_refused(rng):
+    class Mixed:
+        dim = 3
+
+        def log_prob(self, x):
+            return -0.5 * x.square().sum(-1) - 0.5 * x.square().sum()
+
+    with pytest.raises(GPVIError, match="log_prob mixes points"):
+        check(torch.randn(200, 3, generator=rng), Mixed(), rng, progress=False)

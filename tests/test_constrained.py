@@ -233,7 +233,7 @@ def test_a_function_that_mixes_points_is_refused(length, normal):
     """Of two points, each with a vector of two, ``mu - theta`` broadcasts in silence."""
     parts = TWO | {"theta": (constraints.real, (length,))}
     wrong = Constrained(lambda p: -(p["mu"] - p["theta"]).square().sum(-1), parts)
-    with pytest.raises(ValueError, match=re.escape("log_prob mixes points: a number per point needs [:, None]")):
+    with pytest.raises(ValueError, match=re.escape("log_prob mixes points: sum over all axes but the first")):
         wrong.log_prob(normal(length, wrong.dim))
     right = Constrained(lambda p: -(p["mu"][:, None] - p["theta"]).square().sum(-1), parts)
     assert right.log_prob(normal(length, right.dim)).shape == (length,)

@@ -438,3 +438,19 @@ def test_arrays_in_place_of_tensors_name_the_remedy():
 def test_a_split_leaves_both_parts_something(fraction):
     with pytest.raises(ValueError, match="test_fraction must leave both parts some of the 4 rows"):
         data.RegressionData.random_split(np.ones((4, 2)), np.ones(4), fraction)
+
+
+def test_columns_of_a_frame_keep_their_names_and_order():
+    frame = pandas.DataFrame({"age": [50.0, 30.0, 40.0, 20.0], "dose": [1.0, 2.0, 4.0, 3.0]})
+    own = data.RegressionData.random_split(frame, [1.0, 2.0, 3.0, 4.0], 0.25)
+    for same in (own, own.validation(), own.standardised()[0], own.to(torch.float32)):
+        assert same.columns == ("age", "dose")
+    assert torch.equal(own.standardised_inputs(frame), own.standardised_inputs(frame.to_numpy()))
+    with pytest.raises(ValueError, match=r"columns must be \['age', 'dose'\], in this order, got \['dose', 'age'\]"):
+        own.standardised_inputs(frame[["dose", "age"]])
+
+
+def test_constant_targets_are_only_shifted():
+    own = data.RegressionData.random_split([[1, 2], [3, 4], [5, 7], [7, 8]], [2.0] * 4, 0.25)
+    scaled, shift, factor = own.standardised()
+    assert (shift, factor) == (2.0, 1.0) and torch.equal(scaled.targets, torch.zeros(3, dtype=torch.float64))

@@ -709,15 +709,14 @@ def test_a_run_that_diverges_says_who_and_when(bad, objective, tmp_path):
 
     def turns_bad(x):
         calls.append(1)
-        return -x.square().sum(-1) * (bad if len(calls) >= 8 else 1.0)
+        return -x.square().sum(-1) * (bad if len(calls) >= 11 else 1.0)
 
     target = Broken(turns_bad)
     target.log_likelihood = target.log_prob
     rng = torch.Generator().manual_seed(0)
-    # Two calls before the first step, two for the run's identity, one in each step: the eighth is in step 4.
-    with pytest.raises(
-        DivergedError, match=r"^toy svgd seed 3: the loss is (nan|-?inf) at step 4; lower the learning rate"
-    ):
+    # Five calls before the first step, two for the run's identity, one in each step: the eleventh is in step 4.
+    said = r"(the loss is (nan|-?inf) at step 4; lower the learning rate|step 4: log_prob of Broken is not finite at 6)"
+    with pytest.raises(DivergedError, match=f"^toy svgd seed 3: {said}"):
         fit(
             particles(rng), target, objective, steps=9, optimizer=Adam(lr=0.1), rng=rng, progress=False,
             label="toy svgd seed 3", checkpoint=tmp_path / "run.pt", checkpoint_seconds=0,
@@ -734,7 +733,7 @@ def test_parameters_that_are_not_finite_never_leave_training():
     def bad_gradient(x):
         calls.append(1)
         root = (x - x.detach()).abs().sqrt().sum(-1)  # 0 with gradient nan
-        return -x.square().sum(-1) + (root if len(calls) > 5 else 0)
+        return -x.square().sum(-1) + (root if len(calls) > 8 else 0)
 
     target = Broken(bad_gradient)
     target.log_likelihood = target.log_prob
@@ -750,7 +749,7 @@ def test_no_step_and_no_check_sees_more_data_than_a_minibatch():
     plain = target.log_prob
     target.log_prob = lambda x, batch=None: seen.append(batch) or plain(x, batch)
     fit_particles(target, batch_size=4, steps=2)
-    assert [None if batch is None else len(batch) for batch in seen] == [4] * len(seen)
+    assert all(batch is not None and len(batch) <= 4 for batch in seen) and max(map(len, seen)) == 4
 
 
 def test_numpy_numbers_in_the_history_can_be_resumed(tmp_path):
@@ -1010,3 +1009,122 @@ def test_a_decaying_rate_names_the_steps_that_differ(tmp_path):
     run(5)
     with pytest.raises(GPVIError, match=r"differs: steps, over which the rate decays\)"):
         run(9)
+
+
+# Targets that would be fitted in silence
+
+
+class Positive:
+    """A scale that its author forgot to constrain: NaN below 0, where the slope of log x is finite."""
+
+    dim = 1
+
+    def log_prob(self, x):
+        return (-5 * x.log() - x).sum(-1)
+
+
+@pytest.mark.parametrize("objective", [GPVI(8), ParVI(SVGD(), 8), NegativeELBO(8)], ids=lambda o: type(o).__name__)
+def test_a_fit_stops_where_the_target_has_no_density(objective):
+    """All draws begin above 0, and the fit is drawn below."""
+    sampler = Generator(1, hidden=(4,), noise_scale=0.01, train_noise_scale=True, seed=0)
+    with torch.no_grad():
+        list(sampler.parameters())[-1].fill_(0)
+        shift = next(p for name, p in reversed(list(sampler.named_parameters())) if "bias" in name)
+        shift.fill_(0.5)
+    with pytest.raises(DivergedError, match=r"toy: (step \d+: log_prob of Positive is not finite|the loss is nan)"):
+        fit(sampler, Positive(), objective, steps=400, optimizer=Adam(0.05), seed=0, progress=False, label="toy")
+
+
+class Mixed:
+    dim = 3
+
+    def log_prob(self, x):
+        return -0.5 * x.square().sum(-1) - 0.5 * x.square().sum()  # .sum() for .sum(-1)
+
+
+def test_a_target_that_mixes_points_is_refused(rng):
+    with pytest.raises(GPVIError, match=r"log_prob mixes points: sum over all axes but the first.*alone two have"):
+        fit(Particles(torch.randn(5, 3, generator=rng)), Mixed(), ParVI(), steps=1, optimizer=Adam(0.1), rng=rng)
+
+
+class Unscaled:
+    """A minibatch without the factor N / B."""
+
+    dim, num_data = 1, 40
+
+    def __init__(self, factor):
+        self.data, self.factor = torch.linspace(-1, 1, 40), factor
+
+    def log_prob(self, x, batch=None):
+        part = self.data if batch is None else self.data[batch]
+        scale = len(self.data) / len(part) if self.factor else 1.0
+        return -0.5 * scale * (x - part).square().sum(-1) - 0.5 * x.square().sum(-1)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 40])
+def test_a_minibatch_without_its_factor_is_refused(batch_size):
+    settings = {"steps": 1, "optimizer": Adam(0.1), "seed": 0, "batch_size": batch_size, "progress": False}
+    fit(MeanField(torch.zeros(1)), Unscaled(factor=True), NegativeELBO(4), **settings)
+    with pytest.raises(GPVIError, match=r"Unscaled.log_prob must scale .* minibatch by num_data / len\(batch\)"):
+        fit(MeanField(torch.zeros(1)), Unscaled(factor=False), NegativeELBO(4), **settings)
+
+
+def test_a_target_with_data_that_takes_no_batch_is_named():
+    target = Smallest()
+    target.num_data = 20
+    with pytest.raises(GPVIError, match=r"Smallest has num_data, so it needs log_prob\(x, batch\)"):
+        fit_particles(target, batch_size=4)
+
+
+@pytest.mark.parametrize("objective", [ParVI(SVGD()), ParVI(GFSF())], ids=["svgd", "gfsf"])
+def test_particles_at_one_point_are_refused(objective):
+    with pytest.raises(GPVIError, match=r"all 5 particles start at one point.*torch.randn\(n, d\)"):
+        fit(Particles(torch.zeros(5, 3)), Smallest(), objective, steps=1, optimizer=Adam(0.1), seed=0, progress=False)
+
+
+def five():
+    return Particles(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: {"objective": SVGD()}, r"an instance of Objective, got SVGD.*a direction needs ParVI\(SVGD\(\)\)"),
+        (lambda: {"objective": "svgd"}, r"objective must be an instance of Objective, got 'svgd': such as GPVI\(100\)"),
+        (lambda: {"objective": ParVI("svgd")}, r"direction must be an instance of Direction, got 'svgd': such as SVGD"),
+        (lambda: {"sampler": Smallest()}, r"sampler must be an instance of Sampler, got .*: the order is fit\(samp"),
+        (lambda: {"objective": GPVI(9, inverse="exact")}, r"inverse must be an instance of InverseJacobian, got 'exa"),
+        (lambda: {"objective": GPVI(9, kernel=1.0)}, r"kernel must be a kernel, got 1.0: such as RBF\(1.0\)"),
+        (lambda: {"sampler": Particles(np.zeros((3, 2)))}, "particles must be a floating point tensor, got ndarray"),
+        (lambda: {"sampler": Particles(torch.zeros(0, 2))}, r"shape \(n, d\), n >= 1, got \(0, 2\)"),
+        (lambda: {"sampler": Particles(torch.zeros(1, 3))}, "give two particles or more, or num_samples >= 2"),
+        (lambda: {"sampler": MeanField(5)}, "the mean must be a floating point tensor, got int"),
+        (lambda: {"sampler": MeanField(torch.zeros(2).long())}, "the mean must be a floating point tensor, got torch"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_fitted_is_named_with_a_remedy(call, message):
+    settings = {"steps": 1, "optimizer": Adam(0.1), "seed": 0, "progress": False}
+    with pytest.raises(ValueError, match=message):
+        fit(**{"sampler": five(), "target": Smallest(), "objective": ParVI()} | call(), **settings)
+
+
+def test_an_interrupted_fit_keeps_its_last_step(tmp_path):
+    """Ctrl-C, or a notebook's stop button, long before the next checkpoint is due."""
+
+    def stop(step, sampler):
+        if step == 3 and stops:
+            stops.pop()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    ends, stops = [], []
+    for path in (None, tmp_path / "run.pt"):
+        sampler, settings = MeanField(torch.ones(3)), {"steps": 9, "optimizer": Adam(0.1), "seed": 0, "progress": False}
+        settings |= {"checkpoint": path, "callback": stop, "callback_every": 1}
+        if path is not None:
+            stops.append(1)
+            with pytest.raises(KeyboardInterrupt, match="fit: stopped after step 3, which .*run.pt has"):
+                fit(sampler, Smallest(), NegativeELBO(4), **settings)
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        result = fit(sampler, Smallest(), NegativeELBO(4), **settings)
+        ends.append(sampler.mean.detach().clone())
+    assert torch.equal(*ends) and result.history[0]["step"] == 0

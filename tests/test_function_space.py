@@ -35,6 +35,7 @@ from gpvi_lib import (
     PiSGLD,
     Posterior,
     SquaredExponential,
+    StreamedPosterior,
     Uniform,
     fit,
     mlp,
@@ -513,3 +514,13 @@ def test_the_precision_of_few_draws_is_too_large(data):
         total += torch.linalg.inv(MomentMatched(40).given(target, draw).moments(x)[1]) / 400
     ratio = float((total @ exact).diagonal().mean())
     assert math.isclose(ratio, 39 / 34, rel_tol=0.06)
+
+
+def test_streamed_data_are_refused(normal):
+    """Its inputs are the few that were looked at, not the data."""
+    dataset = torch.utils.data.TensorDataset(normal(40, 2), normal(40))
+    target = StreamedPosterior(mlp([2, 3, 1]), NormalLikelihood(0.1), dataset)
+    objective = FunctionSpaceParVI(SVGD(), KDE(5), MomentMatched())
+    settings = {"steps": 1, "batch_size": 10, "optimizer": Adam(0.1), "seed": 0, "progress": False}
+    with pytest.raises(ValueError, match="from data in memory"):
+        fit(Particles(target.sample_prior(8, seed=0)), target, objective, **settings)

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+import os
 import re
+import signal
 import sys
 import warnings
 from types import SimpleNamespace
@@ -515,8 +517,33 @@ def test_starts_that_cannot_be_are_named(normal):
         run(lambda x: x[:, 0].sqrt(), half)
     with pytest.raises(ValueError, match="look for NaN in the data"):
         run(lambda x: -0.5 * (x - math.nan).square().sum(-1), half)
-    for initial in (torch.zeros(4), torch.zeros(4, 2, dtype=torch.int64)):
-        with pytest.raises(ValueError, match="one row a chain"):
+    for initial, message in (
+        (torch.zeros(4), "one row a chain"),
+        (torch.zeros(4, 2).long(), "a floating point tensor"),
+    ):
+        with pytest.raises(ValueError, match=message):
             run(normal, initial)
     with pytest.raises(ValueError, match=r"tuple \(least, most\)"):
         run(normal, torch.zeros(4, 2), num_leapfrog=[3, 5])
+
+
+def test_a_density_that_mixes_chains_is_refused(normal):
+    with pytest.raises(GPVIError, match="log_prob mixes points"):
+        run(lambda x: -0.5 * x.square().sum(-1) - x.square().sum(), normal(4, 2))
+
+
+def test_interrupted_chains_keep_their_last_proposal(tmp_path, normal):
+    """Ctrl-C, or a notebook's stop button, long before the next checkpoint is due."""
+    start, calls = normal(4, 2), []
+
+    def density(x):
+        calls.append(1)
+        if len(calls) == 60:
+            os.kill(os.getpid(), signal.SIGINT)
+        return -0.5 * x.square().sum(-1)
+
+    path = tmp_path / "chains.pt"
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after proposal \d+, which .*chains.pt has"):
+        run(density, start, checkpoint=path)
+    again, whole = run(density, start, checkpoint=path), run(density, start)
+    assert torch.equal(again.samples, whole.samples)

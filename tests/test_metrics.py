@@ -184,3 +184,11 @@ def test_calibration_error_of_the_best_and_the_worst():
     assert metrics.regression_calibration_error(even) < 1 / count
     assert metrics.regression_calibration_error(torch.full((9,), 0.5)) == pytest.approx(0.5)  # far too wide
     assert metrics.regression_calibration_error(torch.zeros(9)) == pytest.approx(0.5)  # far too narrow
+
+
+def test_shapes_that_would_broadcast_are_refused():
+    y, labels = torch.arange(5.0), torch.arange(4) % 2
+    with pytest.raises(ValueError, match=r"the two must have one shape, got \(5,\) and \(5, 1\)"):
+        metrics.rmse(y, y[:, None])
+    with pytest.raises(ValueError, match=r"labels must be class indices \(4,\), got \(4, 1\)"):
+        metrics.accuracy(torch.eye(2)[labels], labels[:, None])

@@ -124,3 +124,38 @@ def test_a_trained_bias_takes_the_fan_in_of_its_frozen_weight():
     for name, parameter in network.named_parameters():
         parameter.requires_grad = name.endswith("bias")
     assert_close(FlatModule(network).fan_in_scale(), torch.tensor([*5 * [100**-0.5], 5**-0.5]))
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.part = {
+            "layer": lambda: torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
+            "attention": lambda: torch.nn.MultiheadAttention(4, 2, batch_first=True),
+            "lstm": lambda: torch.nn.LSTM(4, 4, batch_first=True),
+            "gru": lambda: torch.nn.GRU(4, 4, batch_first=True),
+        }[kind]()
+        self.out = torch.nn.Linear(4, 1)
+
+    def forward(self, x):
+        seen = self.part(x, x, x)[0] if self.kind == "attention" else self.part(x)
+        return self.out((seen[0] if self.kind in ("lstm", "gru") else seen).mean(1))
+
+
+@pytest.mark.parametrize("kind", ["layer", "attention", "lstm", "gru"])
+def test_attention_and_recurrence_have_gradients_and_the_numbers_of_the_module(kind, rng):
+    """In evaluation mode torch takes a fast path for attention that has no derivative; it cannot batch recurrence."""
+    torch.manual_seed(0)
+    module = Attention(kind)
+    flat, x = FlatModule(module), torch.randn(6, 5, 4, generator=rng)
+    own = torch.cat([p.detach().flatten() for p in module.parameters()])
+    w = torch.stack([own, 2 * own]).requires_grad_()
+    outputs = flat(w, x)
+    torch.testing.assert_close(outputs[0], module.train(False)(x), rtol=1e-5, atol=1e-6)
+    (gradient,) = torch.autograd.grad(outputs.sum(), w)
+    step = torch.randn(w.shape, generator=rng, dtype=torch.float64)
+    exact, moved = FlatModule(module.double()), w.detach().double()
+    slope = (exact(moved + 1e-6 * step, x.double()) - exact(moved - 1e-6 * step, x.double())).sum() / 2e-6
+    assert float((gradient.double() * step).sum()) == pytest.approx(float(slope), rel=1e-3, abs=1e-4)
+    assert torch.backends.mha.get_fastpath_enabled()  # for all others it is as it was

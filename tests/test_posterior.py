@@ -1,6 +1,7 @@
 """A posterior for any module and likelihood, against closed forms, naive loops and torch.distributions."""
 
 import math
+import warnings
 from importlib import import_module
 
 import pandas
@@ -235,7 +236,7 @@ def test_a_generator_for_weights_starts_at_the_prior_s_scale(normal):
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan])
 def test_an_impossible_noise_is_refused(scale):
-    with pytest.raises(ValueError, match="standard deviation must be positive"):
+    with pytest.raises(ValueError, match="standard deviation, must be a positive finite number"):
         NormalLikelihood(scale)
     with pytest.raises(ValueError, match="median of the noise's standard deviation must be positive"):
         LearnedNoise(nn.Linear(1, 1), scale)
@@ -442,7 +443,8 @@ def test_data_that_are_read_give_the_same_fit(normal):
         fit(sampler, target, NegativeELBO(4), **settings)
         means.append(sampler.mean.detach())
     assert torch.equal(*means)
-    assert len(files.read) == 6 * 8 + 2 * 8  # of the steps, and the look at the start: value and gradient
+    # Of the steps, of the look at the start (value and gradient), of two checks on few (4 and 8; three times 4).
+    assert len(files.read) == 6 * 8 + 2 * 8 + 24
     assert streamed.num_data == 40
 
 
@@ -597,3 +599,36 @@ def test_an_error_that_is_not_about_the_inputs_stays_as_it_is(normal, monkeypatc
     monkeypatch.setattr(target, "network", full)
     with pytest.raises(torch.OutOfMemoryError, match="no memory"):
         target.predictive(torch.zeros(4, target.dim), normal(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"module": torch.nn.Linear}, "module must be a torch.nn.Module, an instance, got <class"),
+        ({"likelihood": NormalLikelihood}, r"likelihood must be an instance.*write NormalLikelihood\(...\)"),
+        ({"likelihood": "normal"}, r"likelihood must be callable, such as NormalLikelihood\(0.1\), got 'normal'"),
+        ({"targets": torch.zeros(9, 2)}, r"shape \(N,\), got \(9, 2\): one number each, such as targets\[:, 0\]"),
+    ],
+)
+def test_parts_of_another_kind_are_named(change, message):
+    x = torch.zeros(9, 3)
+    parts = {"module": torch.nn.Linear(3, 1), "likelihood": NormalLikelihood(0.1), "inputs": x, "targets": x[:, 0]}
+    with pytest.raises(ValueError, match=message):
+        Posterior(**parts | change)
+
+
+def test_a_loader_is_not_its_dataset():
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(9, 3), torch.zeros(9)))
+    with pytest.raises(ValueError, match=r"DataLoader has not both: give its .dataset"):
+        StreamedPosterior(torch.nn.Linear(3, 1), NormalLikelihood(0.1), loader)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
+def test_data_that_are_too_small_or_too_large_for_the_default_prior_are_warned_of(factor, normal):
+    x, y = normal(50, 2).float(), normal(50).float()
+    for inputs, targets in ((factor * x, y), (x, factor * y)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), inputs, targets)
+        said = [str(w.message) for w in caught if w.category is ScaleWarning]
+        assert len(said) == (factor != 1) and all("standardise" in text for text in said)

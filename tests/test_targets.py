@@ -206,3 +206,11 @@ def test_labels_of_any_integer_type_are_the_same(dtype, rng):
     w = torch.randn(3, 22, generator=rng)
     one, other = (ClassificationPosterior(mlp([2, 4, 2]), inputs, y).log_prob(w) for y in (labels, labels.to(dtype)))
     assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (50, 4)])
+def test_inputs_without_full_column_rank_have_no_posterior(shape, normal):
+    x = normal(*shape)
+    x[:, -1] = x[:, :-1].sum(1)
+    with pytest.raises(ValueError, match="do not have full column rank"):
+        BayesianLinearRegression(x, x[:, 0]).exact_moments()

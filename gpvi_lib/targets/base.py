@@ -1,10 +1,15 @@
 """What a target is, and the checked way to evaluate one."""
 
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from gpvi_lib.errors import DivergedError, GPVIError
 
 
 @runtime_checkable
@@ -76,6 +81,8 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
 
     Raises:
         ValueError: if ``log_prob`` is not differentiable, or as :func:`log_prob`.
+        DivergedError: if it is not finite at a point, where a finite gradient would mean nothing. On a GPU, which is
+            not waited for, the score is NaN instead.
 
     Example:
         >>> score(Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(1, 2))
@@ -89,8 +96,22 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
         value = log_prob(target, x, batch)
         if not value.requires_grad:
             raise ValueError(_not_differentiable(target))
-        (gradient,) = torch.autograd.grad(value.sum(), x)
+        total = value.sum()
+        (gradient,) = torch.autograd.grad(total, x)
+    if x.device.type != "cpu":
+        return gradient + 0 * total.detach()
+    if not math.isfinite(total.item()):
+        raise DivergedError(outside_support(target, value))
     return gradient
+
+
+def outside_support(target: Target, value: Float[Tensor, " n"]) -> str:
+    """Say at how many points ``log_prob`` is not finite, and the remedy."""
+    bad = int((~torch.isfinite(value)).sum())
+    return (
+        f"log_prob of {type(target).__name__} is not finite at {bad} of {len(value)} points: they lie where the target "
+        "has no density; transform the parameters to all of R^d, as Constrained does, or mend log_prob there"
+    )
 
 
 def _not_differentiable(target: Target) -> str:
@@ -180,15 +201,80 @@ def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None =
     except RuntimeError:
         _check_precision(target, x, batch)
         raise
+    _refuse_not_finite(target, "log_prob", value)
     try:
         gradient = score(target, x, batch)
     except RuntimeError as error:
         if "numpy()" in str(error) or "appears to not have been used in the graph" in str(error):
             raise ValueError(_not_differentiable(target)) from error
         raise
-    for name, tensor in (("log_prob", value), ("score (the gradient of log_prob)", gradient)):
-        if not bool(torch.isfinite(tensor).all()):
-            raise ValueError(
-                f"the {name} of {type(target).__name__} is not finite at the sampler's first points; "
-                "check the target there, or start the sampler closer to it"
-            )
+    _refuse_not_finite(target, "score (the gradient of log_prob)", gradient)
+
+
+def _refuse_not_finite(target: Target, name: str, tensor: Tensor) -> None:
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(
+            f"the {name} of {type(target).__name__} is not finite at the sampler's first points; "
+            "check the target there, or start the sampler closer to it"
+        )
+
+
+@torch.no_grad()
+def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"]) -> None:
+    """Refuse a log-density whose number for one point depends on the others, at two points near the first of ``x``.
+
+    One that draws random numbers, and so differs from itself, is let through.
+
+    Raises:
+        GPVIError: naming the numbers.
+
+    Example:
+        >>> check_rows(lambda x: -0.5 * x.square().sum(-1), torch.zeros(1, 2))  # silent where all is well
+    """
+    away = torch.randn(2, x.shape[-1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    pair = x[:1].detach() + 0.1 * away.to(x)
+    each = partial(map, density, pair.split(1))
+    alone = torch.cat(list(each()))  # any other error is the user's own
+    mixed = "log_prob mixes points: sum over all axes but the first, as .sum(-1) does; a number per point needs "
+    mixed += "[:, None] before it meets a vector per point"
+    try:
+        together = density(pair)
+    except RuntimeError as error:
+        raise GPVIError(f"{mixed} ({error})") from error
+    if not _alike(alone, together) and torch.equal(alone, torch.cat(list(each()))):
+        raise GPVIError(f"{mixed} (alone two have {alone.tolist()}, together {together.tolist()})")
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """The same up to half of their digits."""
+    close = torch.finfo(one.dtype).eps ** 0.5
+    return torch.allclose(one, other, rtol=close, atol=close, equal_nan=True)
+
+
+@torch.no_grad()
+def check_minibatch(target: Target, x: Float[Tensor, "n d"], batch: Int[Tensor, " b"]) -> None:
+    """Refuse a target that does not scale a minibatch by N / B: with each of its data twice it must have one value.
+
+    One that draws random numbers is let through.
+
+    Raises:
+        GPVIError: if ``log_prob`` takes no batch, or the two values differ.
+
+    Example:
+        >>> x = torch.zeros(3, 1)
+        >>> posterior = Posterior(mlp([1, 2, 1]), NormalLikelihood(1.0), x, x[:, 0])
+        >>> check_minibatch(posterior, torch.zeros(1, posterior.dim), torch.arange(2))  # silent where all is well
+    """
+    name = type(target).__name__
+    try:
+        once = target.log_prob(x[:1], batch)
+    except TypeError as error:
+        if "positional argument" not in str(error):
+            raise
+        raise GPVIError(f"{name} has num_data, so it needs log_prob(x, batch), batch for indices of data") from error
+    twice = target.log_prob(x[:1], torch.cat([batch, batch]))
+    if not _alike(once, twice) and torch.equal(once, target.log_prob(x[:1], batch)):
+        raise GPVIError(
+            f"{name}.log_prob must scale the log-likelihood of a minibatch by num_data / len(batch): with each of "
+            f"{len(batch)} data twice it is {twice.item():.6g}, with each once {once.item():.6g}"
+        )

@@ -12,7 +12,7 @@ from torch.distributions.constraints import Constraint, real_vector
 
 from gpvi_lib.checks import check_count, check_instance
 from gpvi_lib.errors import GPVIError, UnknownName
-from gpvi_lib.targets.base import Target
+from gpvi_lib.targets.base import Target, check_rows
 
 Values = dict[str, Tensor]
 Part = Constraint | Transform | tuple[Constraint | Transform, tuple[int, ...]]
@@ -258,7 +258,7 @@ class Constrained:
     def log_prob(self, x: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``log p(x)`` up to the constant of ``log_prob``, with the log-determinant."""
         if not self._checked:
-            self._check_rows(x.detach(), batch)
+            check_rows(lambda rows: self._log_prob(rows, batch), x)
             self._checked = True
         return self._log_prob(x, batch)
 
@@ -272,18 +272,3 @@ class Constrained:
                 "axis of points; sum over all others"
             )
         return density + log_det
-
-    @torch.no_grad()
-    def _check_rows(self, x: Tensor, batch: Tensor | None) -> None:
-        """Refuse a function that mixes the points of a batch: without ``[:, None]`` it may broadcast along them."""
-        away = torch.randn(2, x.shape[-1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        pair = x[:1] + 0.1 * away.to(x)
-        alone = torch.cat([self._log_prob(row, batch) for row in pair.split(1)])  # any other error is the user's own
-        mixed = "log_prob mixes points: a number per point needs [:, None] before it meets a vector per point"
-        try:
-            together = self._log_prob(pair, batch)
-        except RuntimeError as error:
-            raise GPVIError(f"{mixed} ({error})") from error
-        close = torch.finfo(alone.dtype).eps ** 0.5
-        if not torch.allclose(alone, together, rtol=close, atol=close, equal_nan=True):
-            raise GPVIError(f"{mixed} (alone two have {alone.tolist()}, together {together.tolist()})")

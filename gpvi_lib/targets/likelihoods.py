@@ -9,6 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
+from gpvi_lib.checks import check_positive
+
 BISECTIONS = 60
 """Halvings of the bracket of a quantile: more than float64 can resolve."""
 
@@ -137,8 +139,8 @@ class NormalLikelihood:
     """
 
     def __init__(self, scale: float | None = None) -> None:
-        if scale is not None and not scale > 0:
-            raise ValueError(f"the noise's standard deviation must be positive, got {scale}")
+        if scale is not None:
+            check_positive("scale, the noise's standard deviation,", scale)
         self.scale = scale
 
     def _parameters(self, outputs: Float[Tensor, "n b o"]) -> tuple[Tensor, Tensor | float, Tensor | float]:
@@ -164,7 +166,8 @@ class NormalLikelihood:
         """Raise a ValueError unless there is one number to predict for each input, and outputs for it."""
         self._parameters(outputs)
         if targets.ndim != 1:
-            raise ValueError(f"targets must have shape (N,), got {tuple(targets.shape)}: try .squeeze(-1)")
+            remedy = "try .squeeze(-1)" if targets.shape[1:] == (1,) else "one number each, such as targets[:, 0]"
+            raise ValueError(f"targets must have shape (N,), got {tuple(targets.shape)}: {remedy}")
 
     def __call__(self, outputs: Float[Tensor, "n b o"], targets: Float[Tensor, " b"]) -> Float[Tensor, "n b"]:
         """Log-densities of the data under each network."""

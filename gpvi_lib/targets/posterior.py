@@ -14,7 +14,8 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution
 from torch.utils.data import Dataset, default_collate
 
-from gpvi_lib.checks import check_count, chosen_rng
+from gpvi_lib.checks import check_count, check_instance, chosen_rng
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.several import Several, as_inputs, check_tensor
 from gpvi_lib.targets.priors import NormalPrior, check_prior
@@ -26,6 +27,8 @@ EVALUATED = 10_000
 
 LARGE = 10.0
 """Root mean square of an input or of the targets above which the default prior does not suit them."""
+SMALL = 0.1
+"""If no input, or no target, is larger than this, the default prior does not suit them either."""
 
 PROBED = 3
 """How many inputs are evaluated alone and together, to see that a prediction does not depend on the others."""
@@ -72,17 +75,22 @@ def _check_data(inputs: object, targets: object) -> None:
         raise ValueError(f"the inputs are on {inputs.device} and the targets on {targets.device}: move one of them")
 
 
+def _far_from_one(part: Tensor) -> str:
+    """The size of a part of the data that is too large or too small for the default prior; else nothing."""
+    size, most = float(part.square().mean(0).max().sqrt()), float(part.abs().max())
+    if size > LARGE:
+        return f"of size {size:.3g} (root mean square)"
+    return f"of at most {most:.3g}" if 0 < most < SMALL else ""
+
+
 def _warn_of_scale(inputs: Tensor | Several, targets: Tensor) -> None:
     """Say so where data are far from order one, for which the default prior is made."""
-    far = {
-        name: size
-        for name, part in (_named("inputs", inputs) | {"targets": targets}).items()
-        if part.is_floating_point() and (size := float(part.square().mean(0).max().sqrt())) > LARGE
-    }
+    parts = (_named("inputs", inputs) | {"targets": targets}).items()
+    far = {name: size for name, part in parts if part.is_floating_point() and (size := _far_from_one(part))}
     if far:
-        sizes = " and ".join(f"{name} of size {size:.3g}" for name, size in far.items())
+        sizes = " and ".join(f"{name} {size}" for name, size in far.items())
         warnings.warn(
-            f"the default prior is for numbers of order one, and there are {sizes} (root mean square): standardise "
+            f"the default prior is for numbers of order one, and there are {sizes}: standardise "
             "them, as RegressionData.standardised does, or give a prior",
             ScaleWarning,
             stacklevel=3,
@@ -106,7 +114,8 @@ class Posterior:
             log-likelihood among its diagnostics. Choose by them, and keep others for the last word.
 
     Warns:
-        ScaleWarning: with the default prior, if the root mean square of an input or of the targets is above 10.
+        ScaleWarning: with the default prior, if the root mean square of an input or of the targets is above 10, or
+            all of them are below 0.1 and not all zero.
 
     Raises:
         ValueError: if the power is not positive, there are no data or not as many inputs as targets, a number of theirs
@@ -136,6 +145,11 @@ class Posterior:
     ) -> None:
         inputs = as_inputs(inputs)
         _check_data(inputs, targets)
+        if isinstance(module, type) or not isinstance(module, nn.Module | FlatModule):
+            raise GPVIError(f"module must be a torch.nn.Module, an instance, got {module!r:.80}")
+        check_instance("likelihood", likelihood)
+        if not callable(likelihood):
+            raise GPVIError(f"likelihood must be callable, such as NormalLikelihood(0.1), got {likelihood!r:.80}")
         if not power > 0:
             raise ValueError(f"the power of the likelihood must be positive, got {power}")
         self.power = float(power)
@@ -171,7 +185,8 @@ class Posterior:
             raise ValueError(
                 f"the module cannot be evaluated on inputs {tuple(self.inputs.shape[1:])} for many weights at once; it "
                 "has to take the inputs as they are (a tensor, a tuple, or a dictionary of those it takes by name) and "
-                f"return one tensor, by operations that torch.vmap knows: {error}"
+                "return one tensor, by operations that torch.vmap knows (or give a FlatModule of it with one_by_one = "
+                f"True): {error}"
             ) from error
         if hasattr(self.likelihood, "check"):
             self.likelihood.check(outputs, self.targets)
@@ -345,7 +360,9 @@ class StreamedPosterior(Posterior):
         device: torch.device | str = "cpu",
     ) -> None:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-            raise ValueError(f"the dataset must have a length and items, {type(dataset).__name__} has not both")
+            remedy = "give its .dataset" if hasattr(dataset, "dataset") else "see torch.utils.data.Dataset"
+            kind = type(dataset).__name__
+            raise ValueError(f"the dataset must have a length and items, {kind} has not both: {remedy}")
         self.dataset, self.device = dataset, torch.device(device)
         number = len(dataset)
         few = self._read(torch.linspace(0, max(0, number - 1), min(PROBED, number)).round().long())

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.targets.likelihoods import NormalLikelihood
 from gpvi_lib.targets.posterior import Posterior
@@ -72,6 +73,11 @@ class BayesianLinearRegression:
         """
         inputs, targets = self.inputs.double(), self.targets.double()
         gram = (inputs[:, :, None] * inputs[:, None, :]).sum(0)
+        if int(torch.linalg.matrix_rank(inputs)) < self.dim:
+            raise GPVIError(
+                f"the inputs {tuple(inputs.shape)} do not have full column rank, so the flat prior gives no posterior: "
+                "drop columns that depend on others, or take a Posterior with a normal prior"
+            )
         covariance = torch.linalg.inv(gram)
         return covariance @ (inputs * targets[:, None]).sum(0), covariance
 
