@@ -88,6 +88,24 @@ def test_the_snippets_for_chains_of_a_network_and_an_ensemble_run(monkeypatch, t
     assert names["ensemble"].x.shape == (10, 122) and names["predictive"].mean.shape == (len(names["x_test"]),)
 
 
+def test_the_snippets_for_function_space_and_a_latent_generator_run(monkeypatch, tmp_path):
+    names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
+    names = run_snippet(OWN_MODEL, "An ensemble, to predict with", monkeypatch, tmp_path, ("1_000", "30"), after=names)
+    heading = "In function space, and with a latent generator"
+    names = run_snippet(OWN_MODEL, heading, monkeypatch, tmp_path, after=names)
+    assert names["functions"].x.shape == (20, names["posterior"].dim) and names["predictive"].mean.isfinite().all()
+    assert names["latent"].sample(3, seed=0).shape == (3, names["posterior"].dim)
+
+
+def test_the_snippet_for_a_likelihood_of_your_own_predicts_counts(monkeypatch, tmp_path):
+    names = run_snippet(OWN_MODEL, "A likelihood of your own", monkeypatch, tmp_path)
+    x, posterior = names["x"], names["posterior"]
+    predictive = posterior.predictive(names["ensemble"].x.detach(), x)
+    rates = (0.5 + x[:, 0]).exp()
+    assert torch.equal(names["mean"], predictive.mean[:5])
+    assert (predictive.mean / rates - 1).abs().median() < 0.3  # 300 counts, ten networks
+
+
 def test_a_thousand_steps_are_too_many_for_an_ensemble_of_the_first_example(monkeypatch, tmp_path):
     names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
     names = run_snippet(OWN_MODEL, "An ensemble, to predict with", monkeypatch, tmp_path, after=names)
