@@ -63,7 +63,7 @@ class Score:
         metric: the metric as that table names it.
         better: whether lower or higher is better.
         key: the metric's name in `Outcome.metrics`.
-        setting: `printed` (the published setting) or `best` (the strongest we know).
+        setting: `printed` (the published setting) or `best` (our own).
         methods: the methods of the experiment that stand in this table; None for all of them.
         profiles: the profiles at which there is such a metric; None for all of them.
         epoch: steps in an epoch of these runs, where the paper counts epochs.

@@ -64,7 +64,7 @@ METHOD_LABELS: dict[str, str] = {
     "kivi": "KIVI",
     "mnf": "Multiplicative flows",
 }
-"""Method -> its name for a reader; `<method>_best` is the same method at the strongest setting we know."""
+"""Method -> its name for a reader; `<method>_best` is the same method at our own setting."""
 
 METHOD_COLOURS: dict[str, str] = {
     "svgd": "#88a3ec",
