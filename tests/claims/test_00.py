@@ -216,7 +216,8 @@ def test_17_from_two_to_five_dimensions():
     first, second = (int(found.sum()) for found in lower)
     text = (
         f"from 2 to 5 dimensions its mean error of Σ, {means[0]}, is below amortised SVGD's, {means[1]}, and the "
-        f"critic's, {means[2]} (lower on {first} of 10 covariances, in five on {second}); its median KL grows from {kl[0]} nats, the critic's from {kl[2]} (10 covariances"
+        f"critic's, {means[2]} (lower on {first} of 10 covariances, in five on {second}); its median "
+        f"KL grows from {kl[0]} nats, the critic's from {kl[2]} (10 covariances"
     )
     assert text in told() and len(test_11.metric("gpvi", 2)) == 10
 

@@ -688,7 +688,9 @@ def test_with_softplus_the_functional_gradient_comes_closer_on_every_seed_and_ha
     assert abs(smooth.mean() - metric("amortized_svgd").mean()) < smooth.std(ddof=1)
     assert smooth.min() < metric("amortized_svgd").min() < metric("amortized_svgd").max() < smooth.max()
     assert "Its $W_1$ is that of amortised SVGD (SVGD: 0.12)" in told("10")
-    assert changed["sampler"]["train_noise_scale"] and "With trained λ the functional gradient folds with ReLU; with softplus no fold was seen." in told("10")
+    assert changed["sampler"][
+        "train_noise_scale"
+    ] and "With trained λ the functional gradient folds with ReLU; with softplus no fold was seen." in told("10")
 
 
 def test_hmcs_thousand_draws_and_nuts_held_out_ones_score_alike():
