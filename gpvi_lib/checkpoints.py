@@ -168,10 +168,12 @@ def interrupt_held(active: bool) -> Iterator[Callable[[], bool]]:
 
     Example:
         >>> import os, signal
+        >>> before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as it is in any program of yours
         >>> with interrupt_held(True) as came:
         ...     os.kill(os.getpid(), signal.SIGINT)
         ...     came()
         True
+        >>> handler = signal.signal(signal.SIGINT, before)
     """
     came: list[int] = []
 

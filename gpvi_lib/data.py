@@ -584,8 +584,8 @@ class RegressionData:
 
     def to(self, *args, **kwargs) -> RegressionData:
         """All four tensors ``.to(...)`` another dtype or device."""
-        parts = (self.inputs, self.targets, self.test_inputs, self.test_targets)
-        return RegressionData(*(part.to(*args, **kwargs) for part in parts), self.columns)
+        parts = ("inputs", "targets", "test_inputs", "test_targets")
+        return replace(self, **{part: getattr(self, part).to(*args, **kwargs) for part in parts})
 
 
 def _numbers(name: str, values) -> Float[Tensor, "..."]:

@@ -3,6 +3,7 @@
 import functools
 import http.server
 import shutil
+import signal
 import threading
 
 import nbval.kernel
@@ -113,3 +114,11 @@ def serve():
         httpd.shutdown()
         thread.join()
         httpd.server_close()
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as in a terminal; in the background it may be ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

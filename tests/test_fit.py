@@ -1108,7 +1108,7 @@ def test_what_cannot_be_fitted_is_named_with_a_remedy(call, message):
         fit(**{"sampler": five(), "target": Smallest(), "objective": ParVI()} | call(), **settings)
 
 
-def test_an_interrupted_fit_keeps_its_last_step(tmp_path):
+def test_an_interrupted_fit_keeps_its_last_step(tmp_path, interruptible):
     """Ctrl-C, or a notebook's stop button, long before the next checkpoint is due."""
 
     def stop(step, sampler):

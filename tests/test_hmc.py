@@ -532,7 +532,7 @@ def test_a_density_that_mixes_chains_is_refused(normal):
         run(lambda x: -0.5 * x.square().sum(-1) - x.square().sum(), normal(4, 2))
 
 
-def test_interrupted_chains_keep_their_last_proposal(tmp_path, normal):
+def test_interrupted_chains_keep_their_last_proposal(tmp_path, normal, interruptible):
     """Ctrl-C, or a notebook's stop button, long before the next checkpoint is due."""
     start, calls = normal(4, 2), []
 
