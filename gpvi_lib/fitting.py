@@ -485,9 +485,9 @@ def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> No
     probe = sampler.sample(None if isinstance(sampler, Particles) else 2, torch.Generator(device).manual_seed(0))
     batch = None if batch_size is None else torch.arange(batch_size, device=device)
     few = None if batch is None else batch[: max(1, min(MINIBATCH_PROBED, len(batch) // 2))]
+    check_finite(target, probe, batch)
     if few is not None:
         check_minibatch(target, probe, few)
-    check_finite(target, probe, batch)
     check_rows(lambda rows: log_prob(target, rows, few), probe)
 
 

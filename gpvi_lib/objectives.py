@@ -20,7 +20,7 @@ from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF, bandwidth_of
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic
 from gpvi_lib.samplers import Generator, Linearization, Particles, Sampler, normal_log_prob
-from gpvi_lib.targets.base import Target, differentiable_score, log_prob, score
+from gpvi_lib.targets.base import Target, differentiable_score, log_prob, score_on_support
 
 Loss = tuple[Float[Tensor, ""], Info]
 
@@ -159,12 +159,12 @@ class ParVI(DirectionObjective):
     def __call__(self, sampler, target, batch, rng):
         if not self.independent:
             x, z = drawn(sampler, self.num_samples, rng)
-            phi, info = self.direction(x.detach(), score(target, x, batch), rng)
+            phi, info = self.direction(x.detach(), score_on_support(target, x, batch), rng)
             return surrogate(x, phi), {**of_samples(sampler, target, x, batch, z), **info}
         assert isinstance(self.direction, SVGD) and self.num_samples is not None, "__post_init__ saw to it"
         x, z = drawn(sampler, 2 * self.num_samples, rng)
         source, query = x.split(self.num_samples)
-        phi, info = self.direction(source.detach(), score(target, source, batch), rng, query.detach())
+        phi, info = self.direction(source.detach(), score_on_support(target, source, batch), rng, query.detach())
         return surrogate(query, phi), {**of_samples(sampler, target, source, batch, z), **info}
 
 
@@ -287,7 +287,7 @@ class GPVI(Objective):
     ) -> tuple[Float[Tensor, "m d"], Info]:
         """φ at ``query`` (z), the expectation being the mean over ``source`` (z')."""
         x, linearization = generator.forward_and_linearize(source)
-        phi, _, info = self._phi(linearization, score(target, x, batch), source, query, rng)
+        phi, _, info = self._phi(linearization, score_on_support(target, x, batch), source, query, rng)
         return phi, info
 
     def _phi(self, linearization: Linearization, score: Tensor, source: Tensor, query: Tensor, rng: torch.Generator):
@@ -310,7 +310,7 @@ class GPVI(Objective):
         x = sampler.from_features(features.detach(), z)
         with torch.no_grad():
             at_source = linearization.at(slice(n)).detach()
-            phi, pulled, info = self._phi(at_source, score(target, x[:n], batch), z[:n], z[n:], rng)
+            phi, pulled, info = self._phi(at_source, score_on_support(target, x[:n], batch), z[:n], z[n:], rng)
         loss = surrogate(x[n:], phi)
         if features.requires_grad:  # there are hidden layers: the term is 0 and has the gradient that they still lack
             a = features[n:]

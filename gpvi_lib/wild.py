@@ -20,7 +20,7 @@ from gpvi_lib.kernels import squared_distances
 from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.objectives import DirectionObjective, Objective
 from gpvi_lib.samplers import Sampler
-from gpvi_lib.targets.base import log_prob, score
+from gpvi_lib.targets.base import log_prob, score_on_support
 from gpvi_lib.targets.problems import ProblemFamily
 
 ROWS_AT_ONCE = 500
@@ -75,7 +75,7 @@ class RegressedParVI(DirectionObjective):
         if self._left == 0:
             self._inputs, self._left = rng.get_state(), self.inner_steps
             x = sampler.rsample(self.num_samples, rng)
-            phi, _ = self.direction(x.detach(), score(target, x, batch), rng)
+            phi, _ = self.direction(x.detach(), score_on_support(target, x, batch), rng)
             self._goal = x.detach() - self.move * phi
         else:
             assert self._inputs is not None, "the first step of a regression keeps it"
@@ -137,7 +137,7 @@ class GaussNewtonParVI(DirectionObjective):
 
     def __call__(self, sampler, target, batch, rng):
         x = sampler.rsample(self.num_samples, rng)
-        phi, _ = self.direction(x.detach(), score(target, x, batch), rng)
+        phi, _ = self.direction(x.detach(), score_on_support(target, x, batch), rng)
         parameters = [p for p in sampler.parameters() if p.requires_grad]
         change = self._solve(x, phi, parameters)
         flat = torch.cat([p.flatten() for p in parameters])

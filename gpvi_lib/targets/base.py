@@ -60,7 +60,14 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
             f"{type(target).__name__} lives on R^{target.dim}, got points of shape {tuple(x.shape)}; "
             f"give the sampler dim = {target.dim}"
         )
-    value = target.log_prob(x) if batch is None else target.log_prob(x, batch)
+    try:
+        value = target.log_prob(x) if batch is None else target.log_prob(x, batch)
+    except TypeError as error:
+        if batch is None or "positional argument" not in str(error):
+            raise
+        raise GPVIError(
+            f"{type(target).__name__} has num_data, so it needs log_prob(x, batch), batch for indices of data"
+        ) from error
     if not isinstance(value, Tensor):
         raise ValueError(
             f"{type(target).__name__}.log_prob must return a tensor of one number per point, got "
@@ -81,8 +88,6 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
 
     Raises:
         ValueError: if ``log_prob`` is not differentiable, or as :func:`log_prob`.
-        DivergedError: if it is not finite at a point, where a finite gradient would mean nothing. On a GPU, which is
-            not waited for, the score is NaN instead.
 
     Example:
         >>> score(Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(1, 2))
@@ -91,15 +96,39 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
     if hasattr(target, "score"):
         with torch.no_grad():
             return target.score(x, batch)
+    return _value_and_score(target, x, batch)[1]
+
+
+def _value_and_score(target: Target, x: Tensor, batch: Tensor | None) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
         value = log_prob(target, x, batch)
         if not value.requires_grad:
             raise ValueError(_not_differentiable(target))
-        total = value.sum()
-        (gradient,) = torch.autograd.grad(total, x)
+        (gradient,) = torch.autograd.grad(value.sum(), x)
+    return value.detach(), gradient
+
+
+def score_on_support(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Float[Tensor, "n d"]:
+    """Return :func:`score`, which means nothing where ``log_prob`` is not finite, even if it is finite itself.
+
+    A target with a ``score`` of its own is not asked for its density. A GPU is not waited for: there the score of a
+    batch with such a point is NaN.
+
+    Raises:
+        ValueError: as :func:`score`.
+        DivergedError: saying at how many points ``log_prob`` is not finite.
+
+    Example:
+        >>> score_on_support(Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(1, 2))
+        tensor([[-1., -1.]])
+    """
+    if hasattr(target, "score"):
+        return score(target, x, batch)
+    value, gradient = _value_and_score(target, x, batch)
+    total = value.sum()
     if x.device.type != "cpu":
-        return gradient + 0 * total.detach()
+        return gradient + 0 * total
     if not math.isfinite(total.item()):
         raise DivergedError(outside_support(target, value))
     return gradient
@@ -258,23 +287,17 @@ def check_minibatch(target: Target, x: Float[Tensor, "n d"], batch: Int[Tensor, 
     One that draws random numbers is let through.
 
     Raises:
-        GPVIError: if ``log_prob`` takes no batch, or the two values differ.
+        GPVIError: if the two values differ.
 
     Example:
         >>> x = torch.zeros(3, 1)
         >>> posterior = Posterior(mlp([1, 2, 1]), NormalLikelihood(1.0), x, x[:, 0])
         >>> check_minibatch(posterior, torch.zeros(1, posterior.dim), torch.arange(2))  # silent where all is well
     """
-    name = type(target).__name__
-    try:
-        once = target.log_prob(x[:1], batch)
-    except TypeError as error:
-        if "positional argument" not in str(error):
-            raise
-        raise GPVIError(f"{name} has num_data, so it needs log_prob(x, batch), batch for indices of data") from error
+    once = target.log_prob(x[:1], batch)
     twice = target.log_prob(x[:1], torch.cat([batch, batch]))
     if not _alike(once, twice) and torch.equal(once, target.log_prob(x[:1], batch)):
         raise GPVIError(
-            f"{name}.log_prob must scale the log-likelihood of a minibatch by num_data / len(batch): with each of "
-            f"{len(batch)} data twice it is {twice.item():.6g}, with each once {once.item():.6g}"
+            f"{type(target).__name__}.log_prob must scale the log-likelihood of a minibatch by num_data / len(batch): "
+            f"with each of {len(batch)} data twice it is {twice.item():.6g}, with each once {once.item():.6g}"
         )
