@@ -208,9 +208,10 @@ def test_labels_of_any_integer_type_are_the_same(dtype, rng):
     assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(2, 3), (50, 4)])
-def test_inputs_without_full_column_rank_have_no_posterior(shape, normal):
-    x = normal(*shape)
+def test_inputs_without_full_column_rank_have_no_posterior(shape, dtype, normal):
+    x = normal(*shape).to(dtype)
     x[:, -1] = x[:, :-1].sum(1)
     with pytest.raises(ValueError, match="do not have full column rank"):
         BayesianLinearRegression(x, x[:, 0]).exact_moments()

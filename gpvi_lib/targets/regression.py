@@ -73,7 +73,8 @@ class BayesianLinearRegression:
         """
         inputs, targets = self.inputs.double(), self.targets.double()
         gram = (inputs[:, :, None] * inputs[:, None, :]).sum(0)
-        if int(torch.linalg.matrix_rank(inputs)) < self.dim:
+        rounding = max(inputs.shape) * torch.finfo(self.inputs.dtype).eps  # of the data as they were given
+        if int(torch.linalg.matrix_rank(inputs, rtol=rounding)) < self.dim:
             raise GPVIError(
                 f"the inputs {tuple(inputs.shape)} do not have full column rank, so the flat prior gives no posterior: "
                 "drop columns that depend on others, or take a Posterior with a normal prior"
