@@ -228,3 +228,12 @@ def test_the_exact_process_interpolates_where_noise_is_small_and_gives_the_prior
 def test_the_noise_of_the_exact_process_is_the_most_likely_one():
     own = problem()
     assert uci.exact_process(own, [1e-3, 0.7, 50.0])[1] == 0.7
+
+
+def test_protein_has_a_hundred_units_where_the_others_have_fifty():
+    """Section 5.2.1 and appendix B.2.3 of the paper; 10-10 is 10-10."""
+    found = {
+        shape: EXPERIMENTS[f"fpovi-uci-protein{shape}"].config("f_svgd", "paper") for shape in ("", "-50-50", "-10-10")
+    }
+    assert [config["hidden"] for config in found.values()] == [[100], [100, 100], [10, 10]]
+    assert found["-50-50"]["validation"] == 0.1 and "validation" not in found[""]

@@ -121,6 +121,15 @@ def test_one_run_scatters_as_the_papers_do():
     assert math.log(many.high) == pytest.approx(2 * math.hypot(0.2, 0.025))
 
 
+@pytest.mark.parametrize(("name", "splits"), [("yacht", 20), ("protein", 5)])
+def test_one_split_scatters_by_more_than_the_standard_error_of_many(name, splits):
+    for sd, counts in ((0.04, 0.04), (0.0, 0.005)):  # printed as 0.00, it is at most half a unit of the last digit
+        paper = Published(f"fpovi/table4/{name}", "", "test_rmse", "lower", "0.20", sd)
+        alone, many = (scoreboard.ratio(paper, four((0.2,) * n)) for n in (1, 4))
+        assert math.log(alone.high) == pytest.approx(2 * math.hypot(sd / 0.2, splits**0.5 * counts / 0.2, 0.025))
+        assert math.log(many.high) == pytest.approx(2 * math.hypot(sd / 0.2, 0.025))
+
+
 def test_the_interval_covers_the_ratio():
     """Of two true errors, each seen with noise, in 95 % of 4,000 trials, ± 1.5 % for their number and few seeds."""
     draws = numpy.random.default_rng(0)

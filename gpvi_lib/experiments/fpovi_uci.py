@@ -1,9 +1,9 @@
 r"""Tables 4 to 8 of function-space POVI: regression on nine UCI sets with fixed splits, one experiment for each set.
 
-``svgd`` to ``f_pi_sgld`` are the paper's model: one hidden layer of 50 ReLU units (protein: 100), inputs standardised
-and divided by √p, the prior ``N(0, 1 / outputs)`` of the paper's code, 20 particles, Adam with 0.004. Function-space
-methods see 100 jittered points beside the minibatch and a prior of the moments of 40 draws at 4 points, and fit σ under
-an inverse-gamma density; weight-space methods infer log σ with the weights, under ``N(log 0.5, 1)``.
+``svgd`` to ``f_pi_sgld`` are the paper's model: one hidden layer of 50 ReLU units (protein: 100 for 50), inputs
+standardised and divided by √p, the prior ``N(0, 1 / outputs)`` of its code, 20 particles, Adam with 0.004.
+Function-space methods see 100 jittered points beside the minibatch and a prior of the moments of 40 draws at 4 points,
+and fit σ under an inverse-gamma density; weight-space methods infer log σ with the weights, under ``N(log 0.5, 1)``.
 
 ``f_svgd_closed_form`` has the target of the experiment ``uci-regression``: prior ``N(0, 1 / fan-in)``, log σ inferred;
 and the closed-form prior at up to 200 points, half of them from a kernel density estimate. It follows the posterior of
@@ -121,10 +121,9 @@ def config(name: str, hidden: Sequence[int], method: str, profile: str) -> dict:
     data = name if profile == "paper" else "diabetes"
     if method == "gp":
         return {"set": data, "hidden": list(hidden)} | SPECS[method]
-    if name == "protein" and tuple(hidden) == SHAPES[""]:
-        hidden = (100,)
     steps = size["steps"] or epochs * steps_in_an_epoch(name)
-    shared: dict = {"set": data, "hidden": list(hidden), "sampler": PARTICLES}
+    wider = {50: 100} if name == "protein" else {}
+    shared: dict = {"set": data, "hidden": [wider.get(width, width) for width in hidden], "sampler": PARTICLES}
     if tuple(hidden) in VALIDATION:
         shared["validation"] = VALIDATION[tuple(hidden)]
     training = {"steps": steps, "lr": 4e-3, "final_lr": None, "batch_size": batch, "start": "start"}

@@ -35,8 +35,9 @@ are: `steps` of training, or the proposals of a chain, beside `printed_steps`, e
 count as the steps that they have on our data). Runs of less than half the printed length are `too short` for a verdict.
 A best setting has a length of its own: it is too short only while longer runs of it are waiting for their records.
 
-`paper_sd` is what the paper prints after ±, entered as it is: the standard error of the mean in Tables 4 to 7 of
-function-space POVI; elsewhere, as far as a paper says, the standard deviation over its runs.
+`paper_sd` is what the paper prints after ±, entered as it is: the standard error of the mean in Tables 4 to 8 of
+function-space POVI, over 20 splits (protein: 5), so that one run of ours scatters √20 (√5) times as much; elsewhere, as
+far as a paper says, the standard deviation over its runs.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ COLUMNS = (
     "verdict_median",
 )
 FEWEST_FOR_QUARTILES = 5
+STANDARD_ERRORS = tuple(f"fpovi/table{number}/" for number in (4, 5, 6, 7, 8))
 WORDS = ("agrees", "lower error", "higher error", "inconclusive", "too short")
 """The verdicts on a row that has numbers of both."""
 WIDEST_AGREEMENT = 2.0
@@ -238,7 +240,17 @@ def length(steps: Any, printed_steps: Any) -> str:
 
 def _error_of_mean(paper: Published, ours: Ours) -> float:
     """Its standard error; one run is taken to scatter as the paper's do."""
-    return ours.sd / math.sqrt(len(ours.values)) if len(ours.values) > 1 else paper.sd
+    if len(ours.values) > 1:
+        return ours.sd / math.sqrt(len(ours.values))
+    splits = _splits_of_a_standard_error(paper.item)
+    return paper.sd if splits is None else math.sqrt(splits) * max(paper.sd, paper.resolution)
+
+
+def _splits_of_a_standard_error(item: str) -> int | None:
+    """Over how many splits a paper's ± is the standard error of a mean; ``None`` where it is a standard deviation."""
+    if not item.startswith(STANDARD_ERRORS):
+        return None
+    return 5 if item.endswith("/protein") else 20
 
 
 def _ratio(paper: Published, number: float, error: float) -> Ratio:

@@ -664,15 +664,40 @@ def test_on_naval_the_closed_form_row_has_the_smallest_error():
     assert RUNS["naval"].record("f_svgd_closed_form").config["final_lr"] == 1e-5
 
 
-def test_the_one_run_on_protein():
-    runs = Runs("fpovi-uci-protein")
-    recorded = {m: runs.recorded(m) for m in runs.experiment.methods if runs.recorded(m)}
-    assert recorded == {"f_svgd": [0]}
-    metrics = runs.record("f_svgd").metrics
-    said = (
-        f"on one split f-SVGD has an RMSE of {metrics['rmse']:.2f} and an NLL of {metrics['nll']:.2f}, printed 3.98 and"
-    )
-    assert said in of_records.told("21")
-    items = ("fpovi/table4/protein", "fpovi/table5/protein")
-    printed = {p.metric: p.mean for p in scoreboard.published() if p.item in items and p.method == "f_svgd"}
-    assert printed == {"test_rmse": 3.98, "test_nll": 2.80}
+def test_protein_on_one_split():
+    """No intervals: what is said is of that split."""
+    wide, narrow, told = Runs("fpovi-uci-protein"), Runs("fpovi-uci-protein-10-10"), of_records.told("21")
+    assert all(runs.recorded(m) == [0] for runs in (wide, narrow) for m in runs.experiment.methods)
+    assert wide.record("f_svgd").config["steps"] == 126_000 and uci.ROWS["protein"] == 45_730
+
+    def of(method, key, runs=wide):
+        return runs.record(method).metrics[key]
+
+    gap = {key: of("f_svgd", key) - of("svgd", key) for key in ("rmse", "nll")}
+    times = of("f_svgd", "spread") / of("svgd", "spread")
+    said = f"RMSE is {-gap['rmse']:.2f} below SVGD's and its NLL {-gap['nll']:.2f}, with functions {times:.1f} times as"
+    assert said in told
+    others = [of(m, "rmse") - of(f"f_{m}", "rmse") for m in ("w_sgld", "pi_sgld")]
+    assert "function-space forms the RMSE falls by {:.2f} and {:.2f}.".format(*others) in told
+    gap = [of("deep_ensemble", key) - of("f_svgd", key) for key in ("rmse", "nll")]
+    times = of("f_svgd", "spread") / of("deep_ensemble", "spread")
+    assert "differs by −{:.2f} and −{:.2f}, with functions {:.2f} times as wide.".format(*gap, times) in told
+    between = of("f_svgd_closed_form", "rmse")
+    assert f"the RMSE is {between:.2f}, between the two." in told
+    assert of("f_svgd", "rmse") < between < of("svgd", "rmse")
+
+
+def test_the_verdicts_on_protein():
+    board, told = of_records.board(), of_records.told("21")
+    rows = board[board["item"].str.endswith("/protein") & board["paper_mean"].notna()]
+    main = rows[rows["item"].str.match("fpovi/table[45]/")]
+    assert main["verdict"].value_counts().to_dict() == {"agrees": 10, "lower error": 2}
+    assert set(main[main["verdict"] == "lower error"]["method"]) == {"svgd"}
+    assert "Of Tables 4 and 5 ten numbers of twelve agree" in told
+    narrow = rows[rows["item"].str.match("fpovi/table[78]/")]
+    (higher,) = narrow[narrow["verdict"] != "agrees"].itertuples()
+    assert (higher.item, higher.method, higher.metric) == ("fpovi/table8/protein", "f_svgd", "test_rmse")
+    assert (higher.verdict, higher.paper_mean) == ("higher error", 3.95)
+    other = {p.mean for p in scoreboard.published() if (p.item, p.metric) == ("fpovi/table7/protein", "test_rmse")}
+    assert other == {4.10} and f"ours is {higher.ours_mean:.2f}, a *higher error*" in told
+    assert set(rows[rows["item"] == "fpovi/table6/protein"]["verdict"]) == {"not run"}
