@@ -180,7 +180,8 @@ def test_which_rows_have_all_epochs():
         assert not list((repository() / "results/paper" / name).glob("*.json"))
     area = {method: every.metric(method, "auroc", recorded) for method, recorded in seeds.items()}
     mean = {method: found.mean() for method, found in area.items()}
-    text = "After all 100 (3 seeds) SVGD has {svgd:.3f} as printed, {svgd_best:.3f} at 100 times the rate"
+    text = "After all 100 (3 seeds) SVGD has {svgd:.3f} at the printed setting (0.989 is printed), "
+    text += "{svgd_best:.3f} at 100 times the rate"
     assert f"{text} with a wider prior, an ensemble {{deep_ensemble:.3f}}.".format(**mean) in said("README")
     assert (area["svgd_best"] > area["deep_ensemble"]).all()
     rates = [every.experiment.config(m, "paper")["lr"] for m in ("deep_ensemble", "gpvi_best", "svgd_best")]
@@ -212,8 +213,15 @@ def test_what_keeps_the_digits_in_a_long_run():
     test_15.test_on_the_digits_the_functional_gradient_with_relu_units_loses_what_it_learned()
     test_15.test_a_falling_rate_does_not_prevent_the_loss()
     test_15.test_softplus_units_keep_what_they_learned()
-    text = "it loses them on three of three seeds, and a falling learning rate does not prevent it."
-    assert text in said(UNPRINTED) and "on the digits on three of three seeds," in said(UNPRINTED)
+    text = "loses them on three of three seeds; with a falling learning rate it keeps them there and loses them at ten"
+    long = Runs("digits-long")
+    ends = {m: long.metric(m, "accuracy_percent") for m in ("gpvi_best_decay", "gpvi_best_decay_longer")}
+    assert ends["gpvi_best_decay"].min() > 98 and ends["gpvi_best_decay_longer"].max() < 50
+    steps = [long.record(m).config["steps"] for m in ends]
+    assert steps[1] == 2 * steps[0] == 60_000 and text in said(UNPRINTED)
+    dips = sorted(long.history("gpvi_best_softplus_longer", "auroc").min(1))
+    said_dips = f"where the AUROC dips to {dips[1]:.2f} and {dips[0]:.2f} on two."
+    assert f"on the digits, at ten times the length, on three of three seeds, {said_dips}" in said(UNPRINTED)
 
 
 def test_on_the_fork_the_seeds_overlap():
