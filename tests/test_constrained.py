@@ -280,11 +280,11 @@ def test_impossible_densities_are_refused(normal):
     with pytest.raises(ValueError, match="num_data must be a whole number"):
         Constrained(flat, TWO, num_data=0)
     for wrong, found in (
-        (lambda p: p["theta"], r"\(1, 2\)"),
+        (lambda p: p["theta"], r"\(5, 2\)"),
         (lambda p: p["mu"].sum(), r"\(\)"),
         (lambda p: 1.0, "float"),
     ):
-        with pytest.raises(ValueError, match=f"one number per point, shape \\(1,\\), got {found}"):
+        with pytest.raises(ValueError, match=f"one number per point, shape \\(5,\\), got {found}"):
             Constrained(wrong, TWO).log_prob(normal(5, 3))
     with pytest.raises(ValueError, match="these parameters have 3 real numbers, got points of 2: "):
         Constrained(flat, TWO).log_prob(normal(5, 2))

@@ -1047,6 +1047,19 @@ def test_a_target_that_mixes_points_is_refused(rng):
         fit(Particles(torch.randn(5, 3, generator=rng)), Mixed(), ParVI(), steps=1, optimizer=Adam(0.1), rng=rng)
 
 
+class OnePriorEach:
+    """Made for its five particles: a prior of its own for each."""
+
+    dim = 3
+
+    def log_prob(self, x):
+        return -0.5 * (x - torch.arange(5)[:, None]).square().sum(-1)[: len(x)].reshape(5)
+
+
+def test_a_target_made_for_its_particles_is_let_through():
+    fit(five(), OnePriorEach(), ParVI(), steps=1, optimizer=Adam(0.1), seed=0, progress=False)
+
+
 class Unscaled:
     """A minibatch without the factor N / B."""
 

@@ -68,7 +68,7 @@ def test_it_refuses_wrong_shapes_and_noise(normal):
     network = FlatModule(mlp([1, 3, 1]))
     with pytest.raises(ValueError, match="one number per row"):
         RegressionPosterior(network, normal(4, 1), normal(4, 1), 0.2)
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="must be a positive"):
         RegressionPosterior(network, normal(4, 1), normal(4), 0.0)
 
 

@@ -34,7 +34,7 @@ def test_noise_of_half_the_variance_is_noticed(break_method, normal):
 
 def test_a_detached_score_at_the_output_is_noticed(break_method):
     right = "differentiable_score(target, x, batch), None"
-    break_method(KernelSteinDiscrepancy, "__call__", right, "score(target, x, batch), None")
+    break_method(KernelSteinDiscrepancy, "__call__", right, "score_on_support(target, x, batch), None")
     with pytest.raises(AssertionError):
         test_langevin.test_the_discrepancys_gradient_passes_through_chain_and_score()
 
