@@ -798,3 +798,9 @@ def test_svgds_mean_is_within_one_standard_deviation():
     for seed in SEEDS:
         error = (functions("svgd", seed).mean(0) - reference().mean).abs() / reference().sd
         assert 0.7 < float(error[REGIONS["middle"]].max()) < 1.1
+
+
+def test_beyond_the_data_gpvi_on_the_mean_squares_leaves_its_noise_floor():
+    ratio = control("gpvi_exact_jac_mean_squares", "sd_ratio_outside")
+    said = f"beyond, its spread is {ratio.min():.0f} to {ratio.max():.0f} times the reference's."
+    assert said in told("10")

@@ -634,3 +634,17 @@ def test_the_width_of_the_seed_that_went_on():
 def test_our_gpvi_loses_half_of_the_loop_of_sin_bisect_on_two_seeds():
     halves = np.stack([metric("gpvi_best", "sin_bisect", f"share_{half}") for half in ("upper", "lower")])
     assert (halves.min(0) < 0.03).sum() == 2
+
+
+def test_lambda_1_and_noise_1_do_not_clearly_help_the_helper():
+    share = CONTROLS.history("lambda_1_narrow", "negative_share")[:, 1:]
+    rarer = 100 * np.minimum(share, 1 - share)
+    text = told("12")
+    assert "(at most 3 % at the end, 8 % at a look)" in text
+    assert np.ceil(rarer[:, -1].max()) == 3 and np.ceil(rarer.max()) == 8
+    gains = {
+        key: CONTROLS.metric("lambda_1_narrow", key) - metric("gpvi", "sinusoid", key)
+        for key in ("sliced_wasserstein", "kl")
+    }
+    assert [int((gain > 0).sum()) for gain in gains.values()] == [2, 1]
+    assert "by distance it is worse on two of three seeds, by KL on one." in text
