@@ -308,7 +308,7 @@ def fit(
             naming ``label`` and step.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
             objective or setting; if it cannot be written there, before any training, or the disk is full, later: the
-            last one that was written stays.
+            last one that was written stays. If ``callback`` returns no numbers by name.
 
     Example:
         >>> sampler, target = MeanField(torch.zeros(2), 0.5), Gaussian(torch.ones(2), torch.eye(2))
@@ -506,7 +506,14 @@ def _check_parameters(sampler: Sampler, label: str, step: int) -> None:
 
 
 def _call(callback: Callback | None, state: Training) -> None:
-    if callback is not None:
-        values = callback(state.step, state.sampler) or {}
-        # Plain numbers only: a checkpoint must be readable without unpickling anything else.
-        state.result.history.append({"step": state.step} | {key: float(value) for key, value in values.items()})
+    if callback is None:
+        return
+    returned = callback(state.step, state.sampler)
+    try:  # Plain numbers only: a checkpoint must be readable without unpickling anything else.
+        values = {} if returned is None else {name: float(value) for name, value in dict(returned).items()}
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise GPVIError(
+            f"callback must return numbers by name, such as {{'error': 0.1}}, or None, got {returned!r:.80} at step "
+            f"{state.step}"
+        ) from error
+    state.result.history.append({"step": state.step} | values)

@@ -525,6 +525,12 @@ def test_a_callback_may_return_nothing():
     assert train("svgd", steps=2, callback=lambda step, sampler: None)["history"] == [{"step": s} for s in range(3)]
 
 
+@pytest.mark.parametrize("returned", [0.1, 0, [1.0], "error", {"error": "much"}, {"error": torch.zeros(2)}])
+def test_a_callback_that_returns_no_numbers_by_name_is_refused(returned):
+    with pytest.raises(GPVIError, match=r"callback must return numbers by name.* at step 0"):
+        train("svgd", steps=2, callback=lambda step, sampler: returned)
+
+
 def test_seconds_leave_the_interruption_and_the_callback_out():
     rng = torch.Generator().manual_seed(0)
     started = time.perf_counter()

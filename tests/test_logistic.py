@@ -125,6 +125,8 @@ def test_few_data_do_not_send_the_precision_away(normal):
         (torch.ones(3, 2), torch.zeros(4), r"labels must have shape \(3,\)"),
         (torch.ones(3), torch.zeros(3), "one per row of inputs"),
         (torch.full((3, 2), math.nan), torch.zeros(3), "an input is not finite"),
+        (torch.ones(3, 2).numpy(), torch.zeros(3), "inputs must be a floating point tensor, got ndarray"),
+        (torch.ones(3, 2).long(), torch.zeros(3), "inputs must be a floating point tensor, got torch.int64"),
         (torch.ones(3, 2), torch.tensor([0, 1, 2]), "labels must be 0 or 1"),
     ],
 )

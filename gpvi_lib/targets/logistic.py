@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from gpvi_lib.checks import check_points
 from gpvi_lib.samplers import Sampler, normal_log_prob, standard_normal
 
 LOG_PRECISIONS = (-10.0, 10.0)
@@ -103,6 +104,8 @@ class LogisticPosterior:
     """
 
     def __init__(self, inputs: Float[Tensor, "N p"], labels: Int[Tensor, " N"], rate: float = 0.01) -> None:
+        check_points("inputs", inputs)
+        labels = torch.as_tensor(labels)
         if inputs.ndim != 2 or labels.shape != inputs.shape[:1]:
             raise ValueError(
                 f"labels must have shape ({len(inputs)},), one per row of inputs (N, p), got {tuple(labels.shape)} "
