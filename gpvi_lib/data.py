@@ -19,7 +19,10 @@ from gpvi_lib.extras import optional
 from gpvi_lib.paths import data_root
 
 KNOWN_CLASSES = range(6)
-"""Classes 0-5 are seen in training, 6-9 only as outliers (design of Neal et al. 2018, as the paper follows it)."""
+"""Classes 0-5 are seen in training, 6-9 only as outliers.
+
+The paper says so of MNIST. For CIFAR-10 it points to Neal et al. (2018), whose five released splits are others.
+"""
 ALL_CLASSES = range(10)
 
 # sha256 of the official files, as torchvision unpacks them.
