@@ -215,7 +215,7 @@ def verdict_of_median(paper: Published, ours: Ours) -> str:
 def headline(board: pandas.DataFrame) -> dict[str, int]:
     """Word -> how many numbers of the GPVI paper have it, at the printed setting, each number once.
 
-    Table 5 repeats Table 1's rows, and its μ of Table 2 may be another quantity than ours (notebook 13): neither counts.
+    Table 5 repeats Table 1's rows, and Table 2's μ may be another quantity than ours (notebook 13): neither counts.
     """
     of_paper = board[board["item"].str.startswith("gpvi/") & (board["setting"] == "printed")]
     of_paper = of_paper[of_paper["paper_mean"].notna() & (of_paper["metric"] != "mu_error")]
