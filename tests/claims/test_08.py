@@ -74,10 +74,10 @@ def errors_of_printed_runs(chains_a_run, number=4_000):
 def test_how_often_the_mean_of_three_printed_runs_is_as_low_as_table_2s():
     shares = []
     for number in (1, 2):
-        threes = errors_of_printed_runs(number)[:3_999].view(-1, 3).mean(1)
+        threes = errors_of_printed_runs(number, 12_000).view(-1, 3).mean(1)
         shares.append(float((threes <= 0.181).double().mean()))
-    assert 0.004 < shares[0] < 0.03 and 0.08 < shares[1] < 0.16  # se of 1,333 means: 0.003 and 0.009
-    assert "about one time in a hundred with one chain a run and one in ten with two (simulated)" in told("08")
+    assert 0.004 < shares[0] < 0.014 and 0.11 < shares[1] < 0.145  # se of 4,000 means: 0.0015 and 0.005
+    assert "about one time in a hundred with one chain a run and one in eight with two (simulated)" in told("08")
 
 
 def test_how_far_single_printed_chains_are():
@@ -196,3 +196,11 @@ def test_the_printed_trajectories_are_less_than_a_tenth_of_a_good_length():
     length = run.config["step_size"] * run.config["num_leapfrog"]
     variances = torch.linalg.eigvalsh(posterior(run.config["posterior"], run.seed).covariance)
     assert (length / variances.sqrt()).max() < 0.1 * torch.pi / 2
+
+
+def test_on_four_classes_printed_hmc_is_nearer_than_svgd_on_two_seeds_and_level_on_one():
+    found = Runs("classification-4")
+    ours, svgd, exact = (found.metric(m, "total_variation").round(3) for m in ("hmc", "svgd", "gpvi_exact_jac"))
+    assert (ours < svgd).sum() == 2 and (ours <= svgd).all() and (exact > svgd).all()
+    said = "printed HMC is nearer to NUTS than SVGD on two of three seeds there and level on one"
+    assert any(said in cell for cell in code("08"))
