@@ -478,3 +478,12 @@ def test_registered_scores_name_published_tables(name):
         compared = {key: better for key, better in ours.items() if key[0] == item and key in known}
         assert compared, f"no score of {name} at {item} has a published number"
         assert all(known[key] == better for key, better in compared.items())
+
+
+def test_numbers_that_are_no_row_are_judged_by_the_same_rule():
+    row = scoreboard.Published("gpvi/table1/5d", "gpvi", "sigma_error", "lower", "0.14", 0.04)
+    ours = (0.02, 0.03, 0.02, 0.025, 0.021)
+    assert scoreboard.judge(row, ours) == scoreboard.verdict(row, scoreboard.Ours(ours, "lower", "")) == "lower error"
+    heavy = (0.01,) * 4 + (0.011,) * 5 + (0.6,)
+    assert scoreboard.judge(row, heavy) == "inconclusive (median: lower error)"
+    assert scoreboard.judge(row, (1.4, 1.5, 1.3, 1.4, 1.45)) == "higher error"

@@ -229,6 +229,12 @@ def words(verdict: str, verdict_median: str) -> str:
     return verdict if verdict_median == verdict else f"{verdict} (median: {verdict_median})"
 
 
+def judge(paper: Published, values: Sequence[float]) -> str:
+    """The words on numbers that are no row of the table, one for each seed: of shorter runs, say."""
+    ours = Ours(tuple(values), paper.better, "")
+    return words(verdict(paper, ours), verdict_of_median(paper, ours))
+
+
 def length(steps: Any, printed_steps: Any) -> str:
     """How long runs are in words, as "2,160 / 72,000"; the first alone where none are printed, "" without steps."""
     import pandas
