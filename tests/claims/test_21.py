@@ -561,8 +561,8 @@ def test_table_6_agrees_and_on_boston_by_its_validation():
     assert [*zip(better["item"], better["metric"], better["verdict"], strict=True)] == [
         ("fpovi/table6/concrete", "test_nll", "lower error")
     ]
-    said = "Of Table 6's twelve verdicts eleven are *agrees*; concrete's NLL is lower than printed."
-    assert len(rows) == 12 and said in told
+    said = "Of Table 6's fourteen verdicts (protein's are of one split, appendix D) thirteen are *agrees*; concrete's"
+    assert len(rows) == 14 and said in told
     names = {number: [f"fpovi/table{number}/{name}" for name in SETS] for number in (7, 8)}
     seventh, eighth = (board[board["item"].isin(names[n]) & board["ours_mean"].notna()] for n in (7, 8))
     other = seventh[seventh["verdict"] != "agrees"]
@@ -700,4 +700,12 @@ def test_the_verdicts_on_protein():
     assert (higher.verdict, higher.paper_mean) == ("higher error", 3.95)
     other = {p.mean for p in scoreboard.published() if (p.item, p.metric) == ("fpovi/table7/protein", "test_rmse")}
     assert other == {4.10} and f"ours is {higher.ours_mean:.2f}, a *higher error*" in told
-    assert set(rows[rows["item"] == "fpovi/table6/protein"]["verdict"]) == {"not run"}
+    deep = rows[rows["item"] == "fpovi/table6/protein"].set_index("metric")
+    assert set(deep["verdict"]) == {"agrees"} and len(deep) == 2
+    rmse, nll = (deep.loc[f"test_{key}"] for key in ("rmse", "nll"))
+    said = (
+        f"agrees: an RMSE of {rmse.ours_mean:.2f} as printed and an NLL of {nll.ours_mean:.2f} for {nll.paper_mean:.2f}"
+    )
+    assert said in told and rmse.paper_mean == round(rmse.ours_mean, 2)
+    found = Runs("fpovi-uci-protein-50-50").record("f_svgd")
+    assert found.metrics["chosen_step"] == found.config["steps"] and "the last of 20 looks is chosen." in told
