@@ -222,11 +222,62 @@ def test_gpvis_sigma_error_still_falls_on_15_of_20_problems():
     assert sum(falling("gpvi", dim) for dim in RUNS) == 15
 
 
-def test_five_times_as_many_steps_bring_the_fourth_direction_back():
-    assert 0.05 < sorted(ratios(RUNS[5], "gpvi", [0])[0])[1] < 0.06
-    assert sorted(ratios(VARIANTS, "gpvi_long", [0])[0])[1] > 0.9
-    assert variant("gpvi_long", over=SEEDS[:2]).max() < 0.021
-    assert variant("gpvi_long", "kl", SEEDS[:2]).min() > 2
+LATE = Runs("gaussian-density-5d-long")
+COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def late(method, key="sigma_error"):
+    """After 50,000 steps, in five dimensions."""
+    return LATE.metric(method, key, SEEDS)
+
+
+def test_after_50000_steps_gpvi_as_printed_has_all_directions_but_the_last():
+    errors, found, told = late("gpvi"), np.sort(ratios(LATE, "gpvi"), 1), of_records.told("11")
+    said = (
+        f"Its median Σ error falls from {np.median(metric('gpvi', 5)):.3f} to {np.median(errors):.3f}, and its mean is"
+    )
+    assert f"{said} {errors.mean():.3f}, where 0.14 is printed." in told and TABLE1["gpvi", 5].printed == "0.14"
+    fourth, fifth = (COUNTS[int((found[:, i] > least).sum())] for i, least in ((1, 0.9), (0, 0.1)))
+    said = (
+        f"The fourth direction has come on {fourth} of ten problems, the fifth, the narrowest, on {fifth}: the KL stays"
+    )
+    assert f"{said} at several nats (median {np.median(late('gpvi', 'kl')):.1f})." in told
+    share = LATE.arrays("gpvi", 0)["history_delivered_4"].numpy()[21:]
+    assert np.abs(share).max() < 0.05  # "is zero for 40,000 more steps"
+    assert f"As printed it still loses {int((found < 0.1).sum())} of 50 then" in told
+
+
+def test_after_50000_steps_our_best_helper_has_the_last_direction_on_half_of_the_problems():
+    found, kl, errors = np.sort(ratios(LATE, "gpvi_best"), 1)[:, 0] > 0.1, late("gpvi_best", "kl"), late("gpvi_best")
+    told = of_records.told("11")
+    assert f"the helper finds the last direction on {COUNTS[found.sum()]} of ten.**" in told
+    said = f"There the KL ends at {kl[found].max():.1g} nats or less, on the {COUNTS[(~found).sum()]} others at"
+    assert f"{said} {kl[~found].min():.1f} and more." in told
+    assert f"({errors.min():.3f} to {errors.max():.3f}) says on which" in told
+    assert f"after 50,000 steps on {COUNTS[(~found).sum()]}." in told
+
+
+def test_after_50000_steps_the_printed_critic_has_collapsed_on_three():
+    errors, told = late("amortized_ksd"), of_records.told("11")
+    point = np.sort(ratios(LATE, "amortized_ksd"), 1)[:, -1] < 0.1
+    assert (
+        np.abs(errors[point] - 1) < 0.01
+    ).all() and f"On {COUNTS[point.sum()]} of ten problems its generator" in told
+    best = [LATE.arrays("amortized_ksd", s)["history_sigma_error"].min() for s in np.flatnonzero(point)]
+    assert f"their smallest errors on the way are {min(best):.2f} to {max(best):.2f}." in told
+    assert f"On the others it ends at {errors[~point].min():.2f} to {errors[~point].max():.2f}." in told
+    assert f"the critic's generator is a point on {COUNTS[point.sum()]} covariances." in told
+    assert LATE.record("amortized_ksd").config["objective"]["direction"].get("activation", "relu") == "relu"
+
+
+def test_after_50000_steps_gpvi_is_ahead_of_all_three_by_the_sigma_error_and_not_by_kl():
+    ahead = {key: [int((late("gpvi", key) < late(rival, key)).sum()) for rival in METHODS[:3]] for key in KEYS}
+    assert ahead == {"sigma_error": [10, 10, 10], "kl": [10, 1, 3]}
+    said = "ahead of all three on ten of ten, by KL of SVGD on ten, of the critic on three and of GFSF on one."
+    assert said in of_records.told("11")
+    for method in METHODS[:2]:  # "stand where they stood"
+        assert abs(late(method).mean() / metric(method, 5).mean() - 1) < 0.03
+    assert late("gpvi_exact_density").mean() < metric("gpvi_exact_density", 5).mean()
 
 
 def test_the_best_helper():
@@ -442,13 +493,10 @@ def test_pairing_takes_little_out_in_two_dimensions():
     assert f"{said} {ratio.pop()}." in of_records.told("11") and not ratio
 
 
-def test_after_50000_steps_the_sigma_error_is_below_the_critics_and_the_kl_above():
-    error, kl = ((variant("gpvi_long", k, SEEDS[:2]), metric("amortized_ksd", 5, k, SEEDS[:2])) for k in KEYS)
-    said = "({:.3f} and {:.3f} against {:.3f} and {:.3f})".format(*error[0], *error[1])
-    assert said in of_records.told("11") and (error[0] < error[1]).all()
-    said = "({:.2f} and {:.2f} nats against {:.2f} and {:.2f})".format(*kl[0], *kl[1])
-    assert said in of_records.told("11") and (kl[0] > kl[1]).all()
-    assert error[0].max() < TABLE1["gpvi", 5].mean
+def test_after_50000_steps_the_exact_inverse_has_no_bad_problem():
+    before, after = metric("gpvi_exact_jac", 5).max(), late("gpvi_exact_jac").max()
+    said = f"whose errors at 10,000 were up to {before:.2f}, ends at {after:.3f} and less on all ten."
+    assert said in of_records.told("11")
 
 
 def test_what_still_moves_over_the_last_fifth():
@@ -492,7 +540,10 @@ def test_by_the_mean_sigma_error_gpvi_is_first_of_four_in_both_dimensions():
 
 def test_after_10000_steps_the_fourth_direction_of_problem_0_has_5_percent():
     second = 100 * ratios(RUNS[5], "gpvi", (0,))[0, 1]
-    assert f"the fourth direction of problem 0 had {second:.0f} % of its variance." in of_records.told("11")
+    assert (
+        f"the fourth direction of problem 0 had {second:.0f} % of its variance; it has come by 50,000."
+        in of_records.told("11")
+    )
 
 
 def test_along_the_narrowest_direction_the_critic_delivers_two_thirds():
