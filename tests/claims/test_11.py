@@ -251,12 +251,12 @@ def test_after_50000_steps_our_best_helper_has_the_last_direction_on_half_of_the
     found, kl, errors = np.sort(ratios(LATE, "gpvi_best"), 1)[:, 0] > 0.1, late("gpvi_best", "kl"), late("gpvi_best")
     told = of_records.told("11")
     assert f"the helper finds the last direction on {COUNTS[found.sum()]} of ten.**" in told
-    said = f"There the KL ends at {kl[found].max():.1g} nats or less, on the {COUNTS[(~found).sum()]} others at"
+    said = f"There the KL ends at {kl[found].max():.2g} nats or less, on the {COUNTS[(~found).sum()]} others at"
     assert f"{said} {kl[~found].min():.1f} and more." in told
     spans = [f"{part.min():.3f} to {part.max():.3f}" for part in (errors[found], errors[~found])]
-    assert f"Their Σ errors overlap ({spans[0]} with it, {spans[1]} without)." in told
+    assert f"The Σ errors overlap ({spans[0]} with that direction, {spans[1]} without it)." in told
     ahead = [int((kl < late(rival, "kl")).sum()) for rival in ("amortized_ksd", "amortized_gfsf")]
-    assert ahead == [5, 6] and "By KL it is ahead of the critic there, and of GFSF on six." in told
+    assert ahead == [5, 6] and "ahead of the critic on these five, and of GFSF on six." in told
     assert (kl < late("amortized_ksd", "kl"))[found].sum() == 5
     assert f"after 50,000 steps on {COUNTS[(~found).sum()]}." in told
 
