@@ -83,6 +83,9 @@ def test_outside_the_gap_f_svgd_is_seldom_nearer():
 def test_the_references_of_the_widths():
     rhat = [Runs("fpovi-toy-reference").record(f"hmc_{w}").metrics["rhat_max"] for w in toy.WIDTHS]
     assert [f"{value:.2f}" for value in rhat] == ["1.17", "1.05", "1.02", "1.02"]
+    fewest = [Runs("fpovi-toy-reference").record(f"hmc_{w}").metrics["ess_min"] for w in toy.WIDTHS[:2]]
+    assert f"(fewest effective draws {fewest[0]:.0f}: not converged" in of_records.told("20")
+    assert f"1.05 with 10 ({fewest[1]:.0f})," in of_records.told("20")
 
 
 def test_svgds_weights_end_as_far_apart_as_they_began():
@@ -136,10 +139,16 @@ def test_over_the_second_half_svgds_single_function_stays_nearer_far_away_and_fa
 
 
 def test_after_1000_steps_f_svgd_is_nearer_than_svgds_function_in_every_region():
-    at = TOY.history("f_svgd", "step")[0] == 1_000
-    early = {region: TOY.history("f_svgd", f"w1_{region}")[:, at] for region in REGIONS}
-    assert all(early[region].max() < distance(TOY, "svgd", region).min() for region in REGIONS)
-    said = "{} far away, {} just beyond the data, {} among them, {} in the gap. Then it moves off."
+    steps = TOY.history("f_svgd", "step")[0]
+    path = {region: TOY.history("f_svgd", f"w1_{region}") for region in REGIONS}
+    ahead = [(path[region] < distance(TOY, "svgd", region)[:, None]).all(0) for region in REGIONS]
+    assert steps[np.all(ahead, axis=0)].tolist() == [750, 1_000] and len(steps) == 21
+    early = {region: found[:, steps == 1_000] for region, found in path.items()}
+    off = {region: int((path[region][:, -1:] > early[region]).sum()) for region in REGIONS}
+    assert off == dict.fromkeys(REGIONS, 3) | {"gap": 1}
+    said = (
+        "{} far away, {} just beyond the data, {} among them, {} in the gap. Then it moves off (in the gap one seed)."
+    )
     assert said.format(*(two(early[region]) for region in ("far", "near", "data", "gap"))) in of_records.told("20")
 
 
