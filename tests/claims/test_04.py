@@ -1,7 +1,7 @@
 """What notebook 04 says of its records: BiCGSTAB and helper networks in training."""
 
 import numpy as np
-from of_records import history, runs, told, values
+from of_records import Runs, history, runs, told, values
 
 from gpvi_lib.experiments.inverse_solvers import config
 
@@ -141,3 +141,15 @@ def test_with_fixed_noise_the_error_of_the_exact_inverse_first_rises():
     errors = [run.arrays()["history_sigma_error"].numpy() for run in runs("inverse-solvers", "exact_fixed_noise")]
     peaks = sorted(round(float(error.max())) for error in errors)
     assert (peaks[0], peaks[-1]) == (165, 545) and all(error[0] < 30 for error in errors)
+
+
+def test_the_same_problems_at_the_papers_length():
+    table = Runs("bayesian-linear-regression")
+    ends = table.metric("gpvi", "sigma_error", [0, 1, 2])
+    arrays = table.arrays("gpvi", 0)
+    errors = dict(zip(arrays["history_step"].tolist(), arrays["history_sigma_error"].tolist(), strict=True))
+    assert errors[20_000] < 0.3 < errors[12_000]
+    said = "problem 0 has its third by step 20,000 and ends at {:.2f}, the others do not ({:.2f}, {:.2f});".format(
+        *ends
+    )
+    assert said in told("04")
