@@ -277,7 +277,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="gaussian-density-variants",
-        title="Five dimensions: SVGD on two batches, the Stein critic's L2 weight, and GPVI for 50,000 steps",
+        title="Five dimensions: SVGD on two batches, and the Stein critic's L2 weight",
         methods=tuple(VARIANTS),
         config=partial(config, VARIANTS, 5),
         seeds=variant_seeds,
