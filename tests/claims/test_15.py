@@ -498,9 +498,9 @@ def test_gpvi_with_relu_units_is_calibrated_up_to_epoch_60_and_loses_the_digits(
     assert f"from 0.3 to between {min(scales):.2f} and {max(scales):.2f} of" in PROSE
     rivals = [m for m in runs("open-category-mnist-published").methods if m != "gpvi_best"]
     accuracies = np.concatenate([hundred(m, "accuracy_percent")[:, -1] for m in rivals])
-    assert len(accuracies) == 16 and accuracies.min() > 99.5
+    assert len(accuracies) == 17 and accuracies.min() > 99.5
     rates = [runs("open-category-mnist-published").experiment.config(m, "paper")["lr"] for m in rivals]
-    assert sorted(rates) == [1e-5] * 5 + [1e-3] and "No rival did it in sixteen runs, thirteen at a tenth" in PROSE
+    assert sorted(rates) == [1e-5] * 5 + [1e-3] and "No rival did it in seventeen runs, fourteen at a tenth" in PROSE
 
 
 def test_softplus_units_keep_mnist_over_all_hundred_epochs():
@@ -749,11 +749,14 @@ def test_how_many_rows_have_a_hundred_epochs():
 
 def test_amortised_svgd_keeps_mnist_over_all_hundred_epochs():
     every, (soft,) = runs("open-category-mnist-published"), runs("digits-long-mnist").arrays["gpvi_best_softplus"]
-    right, area, ece = (hundred("amortized_svgd", key)[0, 1:] for key in ("accuracy_percent", "auroc", "ece"))
+    right, area, ece = (hundred("amortized_svgd", key)[:, 1:] for key in ("accuracy_percent", "auroc", "ece"))
     printed = every.published("amortized_svgd", "auroc")
-    text = f"at the end {right[-1]:.1f} %, {area[-1]:.3f} (printed {printed.mean} ± {printed.sd}) and {ece[-1]:.4f}."
-    assert right.min() > 99.3 and area.min() > 0.96 and "**So does amortised SVGD as printed** (1 seed)" in PROSE
-    assert text in PROSE and f"{soft['history_auroc'][-1]:.3f}" == f"{area[-1]:.3f}"
+    assert right.min() > 99.2 and area.min() > 0.95 and len(right) == 2
+    assert "**So does amortised SVGD as printed** (2 seeds)" in PROSE
+    for end in zip(right[:, -1], area[:, -1], ece[:, -1], strict=True):
+        text = "at the end {:.1f} %, {:.3f} (printed {} ± {}) and {:.4f} on either."
+        assert text.format(*end[:2], printed.mean, printed.sd, end[2]) in PROSE
+        assert f"{soft['history_auroc'][-1]:.3f}" == f"{end[1]:.3f}"
     assert every.experiment.config("amortized_svgd", "paper")["sampler"]["noise_scale"] is None
 
 
