@@ -176,6 +176,38 @@ def test_a_better_bound_is_not_a_nearer_posterior():
     assert (round(nearer.min()), round(nearer.max())) == (2, 4)
 
 
+def test_at_equal_decayed_rates_trained_scales_are_a_little_nearer():
+    after, before = ({k: TOY.metric(m, k) for k in ("w1", "sd_ratio")} for m in ("livi_diagonal", "livi_full_decayed"))
+    nearer = before["w1"] - after["w1"]
+    assert f"$W_1$ by {nearer.min():.2f} to {nearer.max():.2f}" in told("24")
+    assert nearer.min() > 0 and (before["sd_ratio"] < after["sd_ratio"]).all() and after["sd_ratio"].max() < 1
+    assert {TOY.record(m).config["final_lr"] for m in ("livi_diagonal", "livi_full_decayed")} == {1e-5}
+
+
+def test_from_a_mode_trained_scales_are_behind_mean_field():
+    ends = TOY.metric("livi_diagonal_from_mode", "elbo_low")
+    assert f"from another start, −{-ends.min():.0f} to −{-ends.max():.0f}, behind mean field's" in told("24")
+    assert (ends < TOY.metric("mf_vi_best", "elbo_low")).all()
+    assert (
+        TOY.record("livi_diagonal_from_mode").config["prior_scale"] == TOY.record("livi_diagonal").config["prior_scale"]
+    )
+
+
+def off(method, seed):
+    """The mean over x of the absolute log ratio of a row's 5 to 95 % band to HMC's."""
+    draws = read_reference("paper").draws.double()
+    width = torch.quantile(draws, 0.95, 0) - torch.quantile(draws, 0.05, 0)
+    low, _, high = TOY.arrays(method, seed)["quantiles"].double()
+    return float(((high - low) / width).log().abs().mean())
+
+
+def test_point_by_point_avbs_bands_are_as_near_to_hmcs_and_mean_fields_are_not():
+    for seed in TOY.seeds:
+        ours = off("livi_full", seed)
+        assert off("avb", seed) < ours + 0.005 and off("mf_vi", seed) > ours + 0.05
+    assert "point by point AVB's bands are as near to HMC's or nearer, on all seeds." in told("24")
+
+
 def test_along_training():
     far = TOY.history("livi_full", "w1")
     assert [f"{each:.1f}" for each in (*far[:, 0], *far[:, 1])] == ["1.2"] * 3 + ["1.1"] * 3
@@ -211,7 +243,10 @@ def ends(start):
 def test_the_bounds_of_a_fitted_start_and_of_the_larger_ramps():
     pairs = [ends(start) for start in ("the fitted network", "a random network")]
     error = math.hypot(*(error for _, error in pairs))
-    assert f"lower end is some 3 nats higher here (s.e. {error:.1f}), 17 and 122 at seeds 1 and 2" in told("24")
+    assert "The two ELBOs are level here, within the bracket's precision; at seeds 1 and 2 that of the fitted" in told(
+        "24"
+    )
+    assert abs(pairs[0][0] - pairs[1][0]) < 2 * error
     assert 2 <= pairs[0][0] - pairs[1][0] <= 5
     others = re.search(r"Its certified ELBO is higher, −(\d+) against −(\d+) and −(\d+) against −(\d+)", told("24"))
     first, first_random, second, second_random = map(int, others.groups())
@@ -227,7 +262,7 @@ def test_the_rates_of_the_toy():
     assert [config[m]["lr"] for m in config] == [1.52e-3, 1.8e-3, 1.52e-3, 5e-3, 5e-3]
     assert config["avb"]["objective"]["lr"] == 1e-3
     said = "AVB's generator has the rate of L′, its classifier 1e-3; mean field at the printed length and the ensemble"
-    assert f"{said} have 5e-3" in told("24") and "for L′ and L″, the released script's rates" in told("24")
+    assert f"{said} have 5e-3" in told("24") and "for L′ and L″, the released script's first rates" in told("24")
 
 
 def test_the_start_of_the_row_from_a_mode_is_wide():
@@ -287,6 +322,15 @@ def test_the_printed_table_has_the_bounds_behind_hmc_and_apart():
     assert (len(errors), errors.count(0)) == (6, 5)
     naval = [printed["livi/table1/naval", m, "test_log_likelihood"] for m in ("hmc", "livi_full")]
     assert round(naval[0] - naval[1], 2) == 1.05
+    rows = {(row.item, row.method, row.metric): row for row in scoreboard.published()}
+    behind = {}
+    for name in uci.SETS:
+        for metric, sign in (("test_rmse", 1), ("test_log_likelihood", -1)):
+            mine, theirs = (rows[f"livi/table1/{name}", m, metric] for m in ("livi_full", "hmc"))
+            if sign * (mine.mean - theirs.mean) > 0:
+                behind[name, metric] = abs(mine.mean - theirs.mean) / max(mine.sd, theirs.sd)
+    assert max(behind, key=behind.get) == ("naval", "test_log_likelihood")
+    assert sorted(behind.values())[-2] < 1.6
 
 
 def test_where_hmc_has_mixed_on_the_sets_of_notebook_17():
@@ -365,7 +409,7 @@ def test_by_spread_the_order_is_that_of_the_rate():
     ends = f"{100 * decayed.min():.0f} to {100 * decayed.max():.0f} %"
     for said in (
         f"decayed {ends}, mean",
-        f"fails where the rate decays: L′, {ends}, trained",
+        f"fails where the rate of L′ decays, while theirs stay constant: L′, {ends}, trained",
         f"takes the spread to {ends}.",
     ):
         assert said in told("24")
@@ -398,7 +442,8 @@ def test_comparable_to_hmc_on_uci():
     assert all(ratio.verdict == "higher error" for ratio in trained.values())
     assert [f"{ratio.value:.2f}" for ratio in trained.values()] == ["1.19", "1.19", "4.23"]
     naval = math.exp(over_hmc("naval", "livi_full").mean())
-    said = f"RMSE on boston, concrete and energy (HMC not mixed there), {naval:.0f} on naval (3 splits, likewise)."
+    said = f"RMSE on boston, concrete and energy (HMC not mixed there), {naval:.0f} on naval, where it has"
+    said += " not arrived (3 splits)."
     assert said in told("24") and len(on_splits("concrete", "hmc", "rmse")) == 19
     assert all(paired(name, "livi_diagonal", "livi_full").verdict == "higher error" for name in found)
 
@@ -439,6 +484,11 @@ def test_trained_scales_have_the_better_bound_and_have_not_arrived_on_energy():
         assert (on_splits(name, "livi_diagonal", "elbo_low") - on_splits(name, "livi_full", "elbo_low") > 460).all()
     behind = on_splits("energy", "mf_vi", "elbo") - on_splits("energy", "livi_diagonal", "elbo_low")
     assert (behind > 0).sum() == 19 and len(behind) == 20 and "on 19 of 20 splits" in told("24")
+    more = [
+        int((on_splits(name, "mf_vi", "elbo") > on_splits(name, "livi_diagonal", "elbo_low")).sum())
+        for name in uci.NEW_SETS
+    ]
+    assert f"(kin8nm {more[0]}, naval {more[1]}): there training has not arrived." in told("24")
 
 
 def test_by_likelihood_all_three_rows_are_behind_hmc_where_it_is_decided():
@@ -487,11 +537,9 @@ def test_what_five_exact_draws_score():
     assert min(spread) < ensemble.min() and ensemble.max() < max(spread) + 0.1  # "within what five exact draws show"
 
 
-def test_the_exact_densitys_generator_starts_wider():
-    starts = {m: TOY.history(m, "w1")[:, 0] for m in ("gpvi_exact_density", "livi_full", "avb")}
-    wide = starts.pop("gpvi_exact_density")
-    assert f"starts wider ($W_1$ {wide.min():.0f} to {wide.max():.0f}, LIVI's 1.2)" in told("24")
-    assert all((found.round(1) == 1.2).all() for found in starts.values())
+def test_before_training_l_prime_and_avb_are_at_the_same_distance():
+    assert all((TOY.history(m, "w1")[:, 0].round(1) == 1.2).all() for m in ("livi_full", "avb"))
+    assert "Before training L′ is at 1.2." in told("24")
 
 
 def ratios(mine, theirs):
@@ -504,7 +552,7 @@ def test_kivi_predicts_as_l_prime_does_with_a_worse_bound():
     said = f"Its RMSE is {values} and {found[-1].value:.2f} times that of L′ on the five sets"
     assert f"{said}: *agrees* but for energy (inconclusive) and naval (lower error)." in told("24")
     assert [ratio.verdict for ratio in found] == ["agrees", "agrees", "inconclusive", "agrees", "lower error"]
-    assert 1 / 7 < found[-1].value < 1 / 5.5 and "has a sixth of its error on naval" in told("24")
+    assert 1 / 7 < found[-1].value < 1 / 5.5
     behind = [
         on_splits(name, "livi_full", "elbo_low") - on_splits(name, "kivi", "elbo_low")
         for name in ("boston", "concrete")
@@ -512,7 +560,9 @@ def test_kivi_predicts_as_l_prime_does_with_a_worse_bound():
     low, high = min(each.min() for each in behind), max(each.max() for each in behind)
     said = f"Its certified ELBO is {low:.0f} to {high:,.0f} nats below that of L′ on every split of boston and concrete"
     assert said in told("24")
-    assert (on_splits("naval", "kivi", "elbo_low") > on_splits("naval", "livi_full", "elbo_low")).all()
+    lead = on_splits("naval", "kivi", "elbo_low") - on_splits("naval", "livi_full", "elbo_low")
+    assert f"has a higher certified ELBO on all 20 splits, by {lead.min():,.0f} nats or more." in told("24")
+    assert len(lead) == 20 and lead.min() > 0
     above = (on_splits("kin8nm", "kivi", "elbo_low") > on_splits("kin8nm", "livi_full", "elbo_low")).sum()
     assert f"above it on all of naval and on {above} of 20 of kin8nm." in told("24")
     assert all(on_splits(name, "kivi", "elbo_width").max() < 0.05 for name in uci.SETS)
@@ -554,11 +604,13 @@ def over_hmc(name, method, key="rmse"):
 
 def test_hmc_on_kin8nm_and_naval():
     ratio = {name: math.exp(over_hmc(name, "livi_full").mean()) for name in uci.NEW_SETS}
-    said = f"{ratio['kin8nm']:.1f} and {ratio['naval']:.0f} times on three splits of kin8nm and naval."
+    each = [np.exp(over_hmc(name, "livi_full")) for name in uci.NEW_SETS]
+    said = "{:.2f} to {:.2f} and {:.0f} to {:.0f} times on three splits of kin8nm and naval."
+    said = said.format(*(end for found in each for end in (found.min(), found.max())))
     verdicts = [as_ratio(over_hmc(name, "livi_full")).verdict for name in uci.NEW_SETS]
     assert dict(zip(uci.NEW_SETS, verdicts, strict=True)) == {"kin8nm": "agrees", "naval": "higher error"}
     assert said in told("24")
-    assert "kin8nm, {:.1f}, and naval, {:.0f};".format(*ratio.values()) in told("00")
+    assert "kin8nm, {:.1f}, and naval, {:.0f} (L′ unfinished);".format(*ratio.values()) in told("00")
     others = [math.exp(over_hmc("naval", m).mean()) for m in (*uci.SPECS, *uci.BASELINES)]
     chains = Runs("livi-uci-chains")
     score = chains.metric("hmc", "naval_log_likelihood", range(3))
