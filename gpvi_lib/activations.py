@@ -67,7 +67,8 @@ def warn_of_kinks(what: str, loss: str) -> None:
     """Say once that ``loss`` of ``what`` has a biased gradient with ReLU."""
     warnings.warn(
         f"{what} has ReLU activations: the gradient of {loss} is biased, and zero for hidden biases, because autograd "
-        'leaves out how the kinks move; use a smooth activation, such as activation="tanh" (notebook 02)',
+        'leaves out how the kinks move; use a smooth activation: activation="softplus", or for some tens of '
+        'coordinates "tanh" (notebook 02)',
         KinkWarning,
         stacklevel=2,
     )

@@ -271,7 +271,7 @@ def small(activation="relu", hidden=(4,)):
 @pytest.mark.parametrize(
     ("objective", "sampler", "named"),
     [
-        (NegativeELBO(4), small, r"Generator has ReLU .* log\|det J\| .* activation=\"tanh\""),
+        (NegativeELBO(4), small, r"Generator has ReLU .* log\|det J\| .* activation=\"softplus\""),
         (OrientedELBO(4), small, r"Generator has ReLU"),
         (ParVI(SteinCritic((4,), activation="relu")), lambda: Particles(torch.randn(4, 2)), r"Stein critic has ReLU"),
     ],

@@ -590,6 +590,23 @@ def test_a_module_without_an_axis_of_outputs_is_told_so(normal):
         Posterior(Flat(2, 1), NormalLikelihood(1.0), normal(5, 2), normal(5))
 
 
+@pytest.mark.parametrize("learned", [True, False])
+def test_numbers_in_the_place_of_rows_are_told_so(learned, normal):
+    """One number passes for one row of one feature; two do not."""
+    module, scale = (LearnedNoise(mlp([1, 5, 1])), None) if learned else (mlp([1, 5, 1]), 0.1)
+    with pytest.raises(ValueError, match=r"inputs of shape \(20,\): where it takes rows .* give inputs\[:, None\]"):
+        Posterior(module, NormalLikelihood(scale), normal(20), normal(20))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["inputs", "targets"])
+def test_half_precision_is_refused_by_name(dtype, name, normal):
+    data = {"inputs": normal(5, 2), "targets": normal(5)}
+    data[name] = data[name].to(dtype)
+    with pytest.raises(ValueError, match=rf"^{name} is {dtype}, too coarse for a posterior: give it as float32"):
+        Posterior(mlp([2, 5, 1]), NormalLikelihood(0.1), **data)
+
+
 def test_an_error_that_is_not_about_the_inputs_stays_as_it_is(normal, monkeypatch):
     target = Posterior(mlp([2, 5, 1]), NormalLikelihood(1.0), normal(5, 2), normal(5))
 

@@ -10,6 +10,7 @@ from gpvi_lib import (
     Adam,
     CategoricalLikelihood,
     FunctionSpaceParVI,
+    LearnedNoise,
     MeanField,
     NegativeELBO,
     NormalLikelihood,
@@ -66,6 +67,14 @@ def test_log_densities_and_predictions_are_those_of_one_tensor(inputs):
         {name: part[:5] for name, part in inputs.items()} if isinstance(inputs, dict) else tuple(p[:5] for p in inputs)
     )
     assert_close(target.predictive(W, new).mean, JOINED.predictive(W, JOINED.inputs[:5]).mean)
+
+
+@pytest.mark.parametrize("inputs", [(X, GROUP), {"group": GROUP, "x": X}])
+def test_noise_is_learned_beside_a_module_of_several_inputs(inputs):
+    target = Posterior(LearnedNoise(Grouped(), 0.5), NormalLikelihood(), inputs, Y)
+    quiet = torch.cat([torch.zeros(4, 1), W], 1)  # σ = 0.5
+    assert_close(target.log_likelihood(quiet), JOINED.log_likelihood(W))
+    assert_close(target.predictive(quiet, inputs).mean, JOINED.predictive(W, JOINED.inputs).mean)
 
 
 def test_predictions_in_parts_are_those_at_once(monkeypatch):

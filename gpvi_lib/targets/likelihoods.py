@@ -94,7 +94,7 @@ class LearnedNoise(nn.Module):
     ``median``.
 
     Args:
-        module: ``(b, ...) -> (b,)`` or ``(b, 1)``.
+        module: ``(b, ...) -> (b,)`` or ``(b, 1)``; of one input or of several.
         median: of σ before any datum, in the unit of the targets.
 
     Raises:
@@ -114,11 +114,12 @@ class LearnedNoise(nn.Module):
         self.log_noise = nn.Parameter(torch.zeros(()))
         self.module, self.shift = module, math.log(median)
 
-    def forward(self, inputs: Float[Tensor, "b ..."]) -> Float[Tensor, "b 2"]:
-        """Mean and log σ at each input."""
-        mean = self.module(inputs).flatten()
-        if len(mean) != len(inputs):
-            raise ValueError(f"the module must have one output per input, got {len(mean)} for {len(inputs)} inputs")
+    def forward(self, *inputs: Float[Tensor, "b ..."], **named: Float[Tensor, "b ..."]) -> Float[Tensor, "b 2"]:
+        """Mean and log σ at each input; what the module takes, by place or by name, is handed on."""
+        mean = self.module(*inputs, **named).flatten()
+        count = len(next(iter((*inputs, *named.values()))))
+        if len(mean) != count:
+            raise ValueError(f"the module must have one output per input, got {len(mean)} for {count} inputs")
         return torch.stack([mean, (self.log_noise + self.shift).expand_as(mean)], dim=-1)
 
 

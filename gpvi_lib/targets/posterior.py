@@ -58,6 +58,8 @@ def _check_numbers(name: str, values: object) -> None:
     """Refuse what is no tensor, or no several ones, or has a number that is not finite."""
     for called, part in _named(name, values).items():
         check_tensor(called, part)
+        if part.dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(f"{called} is {part.dtype}, too coarse for a posterior: give it as float32, .float()")
         if part.is_floating_point() and not bool((good := torch.isfinite(part)).all()):
             where = (~good).nonzero()[0].tolist()
             raise ValueError(f"{called}{where} is {part[tuple(where)].item()}: leave such data out, or fill them in")
@@ -118,10 +120,10 @@ class Posterior:
             all of them are below 0.1 and not all zero.
 
     Raises:
-        ValueError: if the power is not positive, there are no data or not as many inputs as targets, a number of theirs
-            is not finite, the prior is for another number of weights, the module cannot be evaluated on the inputs, its
-            output for one input depends on the others of a batch, or the likelihood's ``check(outputs, targets)``,
-            where it has one, refuses them.
+        ValueError: if the power is not positive, there are no data or not as many inputs as targets, they are of half
+            precision, a number of theirs is not finite, the prior is for another number of weights, the module cannot
+            be evaluated on the inputs, its output for one input depends on the others of a batch, or the likelihood's
+            ``check(outputs, targets)``, where it has one, refuses them.
 
     Example:
         >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
@@ -172,24 +174,34 @@ class Posterior:
 
     @torch.no_grad()
     def _check_outputs(self, weights: Float[Tensor, "1 d"]) -> None:
-        """Evaluate one network on the first input, and ask the likelihood what it thinks of the outputs."""
+        """Evaluate one network on the first inputs, and ask the likelihood what it thinks of the outputs."""
+        outputs = self._evaluated(weights, self.inputs[:1])
+        self._evaluated(weights, self.inputs[:2])  # where one number passes for one row of one feature
+        if hasattr(self.likelihood, "check"):
+            self.likelihood.check(outputs, self.targets)
+
+    def _evaluated(self, weights: Float[Tensor, "1 d"], inputs: Any) -> Tensor:
+        """The outputs, or an error that says what a module has to do."""
         try:
-            outputs = self.network(weights, self.inputs[:1])
+            return self.network(weights, inputs)
         except ValueError as error:
             if "more than 1 value per channel" in str(error):  # in torch's words
                 raise ValueError(TIED) from error
             raise
-        except (RuntimeError, TypeError, AttributeError) as error:
+        except (RuntimeError, TypeError, AttributeError, IndexError) as error:
             if "random operation" in str(error):  # in torch.vmap's words
                 raise ValueError(RANDOM) from error
+            if isinstance(inputs, Tensor) and inputs.ndim == 1:
+                raise ValueError(
+                    f"the module cannot be evaluated on inputs of shape ({len(self.inputs)},): where it takes rows of "
+                    f"one feature give inputs[:, None]: {error}"
+                ) from error
             raise ValueError(
                 f"the module cannot be evaluated on inputs {tuple(self.inputs.shape[1:])} for many weights at once; it "
                 "has to take the inputs as they are (a tensor, a tuple, or a dictionary of those it takes by name) and "
-                "return one tensor, by operations that torch.vmap knows (or give a FlatModule of it with one_by_one = "
-                f"True): {error}"
+                "return one tensor, by operations that torch.vmap knows (or give a FlatModule of it, its one_by_one "
+                f"set to True): {error}"
             ) from error
-        if hasattr(self.likelihood, "check"):
-            self.likelihood.check(outputs, self.targets)
 
     @torch.no_grad()
     def _check_rows(self, dtype: torch.dtype) -> None:

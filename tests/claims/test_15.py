@@ -592,12 +592,16 @@ def test_a_hundred_times_the_rate_has_more_after_twelve_epochs_than_the_printed_
 
 def test_what_a_step_took_on_a_gpu_and_on_a_cpu():
     recorded = Runs("open-category-mnist-published")
-    cpu, gpu, ours = (recorded.record(*row) for row in (("svgd_best", 0), ("svgd_best", 1), ("gpvi_best", 0)))
-    assert "1 threads" in cpu.device and all("H100" in record.device for record in (gpu, ours))
-    of_cpu, of_gpu, of_ours = (1_000 * record.seconds / record.config["steps"] for record in (cpu, gpu, ours))
+    cpu = recorded.record("svgd_best", 0)
+    gpu = [recorded.record(*row) for row in [("svgd_best", 1), ("svgd_best", 2), *(("svgd", s) for s in range(3))]]
+    ours = [recorded.record("gpvi_best", s) for s in range(3)]
+    assert "1 threads" in cpu.device and all("H100" in record.device for record in gpu + ours)
+    (of_cpu,), of_gpu, of_ours = ([1_000 * r.seconds / r.config["steps"] for r in rows] for rows in ([cpu], gpu, ours))
     page = " ".join((paths.repository() / "docs" / "your-own-model.md").read_text().split())
-    text = f"SVGD took {of_gpu:.0f} ms on an H100 that other runs shared, and {of_cpu:.0f} ms on one thread of a CPU"
-    assert f"{text}; GPVI's took {of_ours:.0f} ms there" in page
+    text = (
+        f"SVGD took {min(of_gpu):.0f} to {max(of_gpu):.0f} ms on an H100 that other runs shared, and {of_cpu:.0f} ms on"
+    )
+    assert f"{text} one thread of a CPU; GPVI's took {min(of_ours):.0f} to {max(of_ours):.0f} ms there" in page
 
 
 # the digits, five times as long
