@@ -327,6 +327,10 @@ def test_with_50000_steps_the_slow_problems_of_the_exact_inverse_arrive():
     told = of_records.told("05")
     assert f"the exact inverse ends at {ends[0]}, the helper at {ends[1]}, and no problem of the exact" in told
     assert f"inverse is above {exact.max():.3f}:" in told
+    exact, helper = (values("gaussian-density-2d-long", m, "sigma_error") for m in ("gpvi_exact_jac", "gpvi"))
+    ends = [f"{found.mean():.3f} ± {found.std(ddof=1):.3f}" for found in (exact, helper)]
+    assert f"In two dimensions they end at {ends[0]} and {ends[1]}, where 0.15 and 0.14 are printed:" in told
+    assert f"the largest error of the exact inverse is {exact.max():.3f}," in told
     late = np.stack(
         [
             np.sort(variance_ratios(one["covariance"], one["jacobian"]).numpy())

@@ -392,3 +392,16 @@ def test_what_smooth_units_gain_the_exact_density():
     medians = {number: round(float(np.median(found))) for number, found in gains.items()}
     assert medians == {1: 7, 8: 2, 9: 2}
     assert f"rises on every seed, by {every.min():.1f} to {every.max():.0f} nats, in the median by 2" in said(UNPRINTED)
+
+
+def test_how_many_errors_of_tables_1_and_5_are_smaller_than_printed():
+    board = of_records.board()
+    rows = board[board["item"].str.match("gpvi/table[15]/") & (board["setting"] == "printed")]
+    rows = rows[rows["paper_mean"].notna()].assign(dim=rows["item"].str[-2:]).drop_duplicates(["dim", "method"])
+    counts = rows["verdict"].value_counts().to_dict()
+    assert counts == {"lower error": 6, "inconclusive": 4} and set(rows["steps"]) == {50_000}
+    text = "Of the ten errors of Σ at the printed setting six are smaller than printed, and four cannot be told from it"
+    assert text in said(UNPRINTED)
+    critic = [Runs(f"gaussian-density-{dim}d-long").metric("amortized_ksd", "sigma_error").mean() for dim in (5, 2)]
+    text = "and the mean is {:.2f}. In two dimensions it does on three as well: {:.2f}, where 0.28 is printed"
+    assert text.format(*critic) in said(UNPRINTED)
