@@ -77,3 +77,7 @@ class NotebookError(GPVIError):
 
 class KinkWarning(UserWarning):
     """A loss differentiates the slopes of a ReLU network, which jump: its gradient is biased."""
+
+
+class FoldWarning(UserWarning):
+    """Training by the functional gradient ended with a map that folds: ``det J`` has both signs."""

@@ -3,6 +3,7 @@
 import math
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,8 +18,8 @@ from gpvi_lib import checkpoints
 from gpvi_lib.checks import check_count, check_instance, check_rng, chosen_rng
 from gpvi_lib.diagnostics import computed
 from gpvi_lib.directions import Direction
-from gpvi_lib.errors import DivergedError, GPVIError
-from gpvi_lib.objectives import Objective
+from gpvi_lib.errors import DivergedError, FoldWarning, GPVIError
+from gpvi_lib.objectives import GPVI, Objective
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
@@ -310,6 +311,10 @@ def fit(
             objective or setting; if it cannot be written there, before any training, or the disk is full, later: the
             last one that was written stays. If ``callback`` returns no numbers by name.
 
+    Warns:
+        KinkWarning: before the first step, if the loss differentiates slopes of ReLU units.
+        FoldWarning: at the end, if the map that :class:`GPVI` trained folds at the last draws that were looked at.
+
     Example:
         >>> sampler, target = MeanField(torch.zeros(2), 0.5), Gaussian(torch.ones(2), torch.eye(2))
         >>> result = fit(sampler, target, NegativeELBO(32), steps=300, optimizer=Adam(0.05), seed=0, progress=False)
@@ -374,6 +379,7 @@ def fit(
     _check_parameters(sampler, label, steps)
     if checkpoint is not None:
         state.save(checkpoint)
+    _warn_of_folds(objective, state.result)
     return state.result
 
 
@@ -503,6 +509,20 @@ def _check_parameters(sampler: Sampler, label: str, step: int) -> None:
     for name, parameter in sampler.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise DivergedError(f"{label}: {name} is not finite after step {step}; lower the learning rate")
+
+
+def _warn_of_folds(objective: Objective, result: FitResult) -> None:
+    """Both signs of det J at the last draws prove a fold; one sign everywhere may be a mirror image, which is none."""
+    negative = result.diagnostics[-1].get("folds", 0.0) if result.diagnostics else 0.0
+    if isinstance(objective, GPVI) and 0 < negative < 1:
+        warnings.warn(
+            f"the trained map folds: det J is negative at {negative:.0%} of the draws last looked at. Several z lead "
+            "to one x there, and GPVI descends on a divergence below the true one. Start noise_scale near the scale "
+            "of the target, lower the learning rate, or train on the exact density (NegativeELBO); "
+            "check(sampler, target, rng) says what to trust (notebook 02)",
+            FoldWarning,
+            stacklevel=3,
+        )
 
 
 def _call(callback: Callback | None, state: Training) -> None:

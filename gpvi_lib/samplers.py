@@ -133,8 +133,10 @@ class Generator(Sampler):
         dim: ``d``, the dimension of the points.
         noise_dim: ``k <= d``, how many noise coordinates enter ``g``; ``None`` means ``d``.
         hidden: widths of the hidden layers of ``g``; empty for a linear generator.
-        noise_scale: ``λ > 0``, a number or one per coordinate ``(d,)``; ``None`` leaves λz out. For k < d the samples
-            then lie on a k-dimensional set: enough for amortised ParVI, but there is no density and no inverse.
+        noise_scale: ``λ > 0``, a number or one per coordinate ``(d,)``, best near the scale of the target: 1 is the
+            paper's for all its experiments, and from far above the target's scale training folds the map. ``None``
+            leaves λz out. For k < d the samples then lie on a k-dimensional set: enough for amortised ParVI, but
+            there is no density and no inverse.
         train_noise_scale: whether log λ is trained together with ``g``.
         activation: of the hidden layers, one of :data:`gpvi_lib.activations.ACTIVATIONS`. With ``"relu"``, the paper's,
             the gradient of :class:`NegativeELBO` is biased; that of :class:`GPVI` has no derivative of J and is not.

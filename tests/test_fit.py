@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from gpvi_lib import checkpoints
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
-from gpvi_lib.errors import CannotWrite, DivergedError, GPVIError, OutOfTime
+from gpvi_lib.errors import CannotWrite, DivergedError, FoldWarning, GPVIError, OutOfTime
 from gpvi_lib.fitting import Minibatches, Training, fit
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
@@ -1147,3 +1147,31 @@ def test_an_interrupted_fit_keeps_its_last_step(tmp_path, interruptible):
         result = fit(sampler, Smallest(), NegativeELBO(4), **settings)
         ends.append(sampler.mean.detach().clone())
     assert torch.equal(*ends) and result.history[0]["step"] == 0
+
+
+def bent(slopes: tuple[float, float]) -> Generator:
+    """The map of one coordinate that has these slopes, left and right of 0."""
+    generator = Generator(1, 1, (2,), noise_scale=1.0, activation="relu", seed=0)
+    with torch.no_grad():
+        generator.hidden[0].weight.copy_(torch.tensor([[-1.0], [1.0]]))
+        generator.hidden[0].bias.zero_()
+        generator.output.weight.copy_(torch.tensor([[1.0 - slopes[0], slopes[1] - 1.0]]))
+        generator.output.bias.zero_()
+    return generator
+
+
+@pytest.mark.parametrize(
+    ("slopes", "objective", "said"),
+    [
+        ((-1.0, 1.0), GPVI(16), 1),
+        ((1.0, 1.0), GPVI(16), 0),
+        ((-1.0, -1.0), GPVI(16), 0),
+        ((-1.0, 1.0), ParVI(SVGD(), 16), 0),
+    ],
+    ids=["fold", "injective", "mirror image", "needs no density"],
+)
+def test_gpvi_that_ends_folded_says_so_and_names_the_remedy(slopes, objective, said, recwarn):
+    target = Gaussian(torch.zeros(1), torch.eye(1))
+    fit(bent(slopes), target, objective, steps=1, optimizer=Adam(1e-6), seed=3, progress=False)
+    found = [str(one.message) for one in recwarn if one.category is FoldWarning]
+    assert len(found) == said and all("Start noise_scale near the scale of the target" in one for one in found)

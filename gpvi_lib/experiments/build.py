@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gpvi_lib.directions import GFSF, SVGD, WSGLD, PiSGLD, SteinCritic
-from gpvi_lib.errors import KinkWarning, UnknownName
+from gpvi_lib.errors import FoldWarning, KinkWarning, UnknownName
 from gpvi_lib.experiments.function_gpvi import FunctionELBO
 from gpvi_lib.fitting import Callback, FitResult, SomeSampler, fit
 from gpvi_lib.flows import Flow
@@ -231,10 +231,12 @@ def train(
 ) -> FitResult:
     """:func:`fit` as a configuration says: steps, lr, history_every and, where it has them, its other settings.
 
-    Rows as printed have kinks where a loss should have none; that is their result, not a slip to be warned of.
+    Rows as printed have kinks where a loss should have none, and maps that fold; those are results, not slips to be
+    warned of.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KinkWarning)
+        for result in (FoldWarning, KinkWarning):
+            warnings.simplefilter("ignore", result)
         return fit(
             sampler,
             target,
