@@ -138,7 +138,7 @@ SECTIONS = (
     ),
 )
 UNSCORED = {
-    "gpvi/figure3": ("inverse-solvers", inverse_solvers.LABELS),
+    "gpvi/figure3": ("inverse-solvers-long", inverse_solvers.LABELS),
     "fpovi/figure5": ("fpovi-toy-controls", fpovi_toy.LABELS),
     "fpovi/figure9": ("fpovi-exact", fpovi_exact.LABELS),
     "livi/figureF.4": ("livi-entropy", livi_entropy.LABELS),

@@ -24,7 +24,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Theorem 3.1, equation 4; A.1, A.3", "notebooks/01-functional-gradient", ()),
     ("section 3.2, A.4", "notebooks/02-injectivity", ("injectivity", "injectivity-plane", "activations")),
     ("section 3.3, B.1", "notebooks/03-jacobian-inverse", ("inverse-cost",)),
-    ("Figure 3, appendix C", "notebooks/04-helper-against-bicgstab", ("inverse-solvers", "inverse-solvers-long")),
+    ("Figure 3, appendix C", "notebooks/04-helper-against-bicgstab", ("inverse-solvers-long",)),
     (
         "Table 5, D.1",
         "notebooks/05-exact-jacobian",

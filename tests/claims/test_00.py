@@ -93,7 +93,7 @@ def test_4_one_warm_step_diverges_and_a_converged_solver_does_not():
     test_04.test_no_cold_and_no_converged_solver_diverges()
     test_04.test_with_unit_noise_scale_the_single_step_works()
     for noise in ("", "_fixed_noise"):
-        last = Runs("inverse-solvers").metric(f"bicgstab_warm{noise}", "last_step")
+        last = Runs("inverse-solvers-long").metric(f"bicgstab_warm{noise}", "last_step")
         assert len(last) == 3 and last.max() < 100
     assert "ends in NaN within 100 steps, on fixed noise too (3 seeds); with λ = 1, another start, it" in told()
 
