@@ -350,10 +350,13 @@ def test_statement_3_predicts_these_widths_and_meets_the_short_runs_to_within_0_
     assert all(off[n] < 1.25 * widths.std(ddof=1) for n, widths in measured.items())
 
 
-def test_at_h_0_3_statement_3_predicts_0_83_and_three_seeds_have_0_71():
+def test_at_h_0_3_statement_3_predicts_0_83_and_three_seeds_have_less():
     measured = metric("narrow_kernel", "sinusoid", "width_ratio")
-    assert f"{predicted_width('sinusoid', 0.3):.2f}" == "0.83" and f"{measured.mean():.2f}" == "0.71"
-    assert np.ptp(measured) < 0.01 and predicted_width("sinusoid", 0.3) > predicted_width("sinusoid")
+    assert f"{predicted_width('sinusoid', 0.3):.2f}" == "0.83"
+    assert f"Three seeds have {measured.min():.2f} to {measured.max():.2f}" in told("12")
+    assert measured.max() < predicted_width("sinusoid", 0.3) and predicted_width("sinusoid", 0.3) > predicted_width(
+        "sinusoid"
+    )
 
 
 # too good to be true
@@ -441,19 +444,12 @@ def test_a_run_that_folded_before_can_be_twice_too_wide():
     assert negative[-1] < 1e-3 < 0.4 < negative[1:].max()
 
 
-def test_with_all_else_the_same_the_exact_inverse_is_worse_by_distance_and_on_two_seeds_by_kl():
-    worse = {
-        key: metric("exact_inverse", "sinusoid", key) > metric("gpvi", "sinusoid", key)
-        for key in ("sliced_wasserstein", "kl")
-    }
-    assert worse["sliced_wasserstein"].all() and worse["kl"].tolist() == [True, True, False]
-
-
-def test_on_the_one_seed_where_neither_folds_they_are_level():
-    pair = ("exact_inverse", "gpvi")
-    assert all(minority(metric(m, "sinusoid", "negative_share")[-1]) < 1e-3 for m in pair)
-    last = [f"{metric(m, 'sinusoid', key)[-1]:.2f}" for key in ("kl", "sliced_wasserstein") for m in pair]
-    assert last == ["0.93", "1.02", "1.13", "1.06"]
+def test_with_all_else_the_same_the_exact_inverse_is_worse_on_all_seeds_and_ends_folded():
+    for key in ("sliced_wasserstein", "kl"):
+        assert (metric("exact_inverse", "sinusoid", key) > metric("gpvi", "sinusoid", key)).all()
+    folded = minority(metric("exact_inverse", "sinusoid", "negative_share"))
+    assert f"folds on all ({100 * folded.min():.0f} to {100 * folded.max():.0f} %)" in told("12")
+    assert (minority(metric("gpvi", "sinusoid", "negative_share")) < 0.01).sum() == 2
 
 
 def test_an_eight_thousand_step_run_of_the_step_in_the_notebook_has_0_145_nats():
