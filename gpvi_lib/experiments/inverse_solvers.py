@@ -2,7 +2,7 @@
 
 Problem, start, optimiser and noise are those of :mod:`.bayesian_linear_regression` at the printed setting, seed by
 seed; only the back end for the inverse Jacobian differs. In two methods the noise is drawn once, and in two the
-generator has the λ = 1 that the paper prints for all its experiments, although it cannot have been there in this one.
+generator has the λ = 1 that the paper prints for all its experiments, although section 4.2 gives the form without it.
 """
 
 from __future__ import annotations
