@@ -167,3 +167,13 @@ def test_all_longer_runs_fill_rows_but_the_controls():
     for experiment in (one for one in EXPERIMENTS.values() if one.instead_of):
         filled = {method for score in experiment.scores for method in experiment.methods_of(score)}
         assert {method for method in experiment.methods if "lambda_1_exact_jac_narrow" not in method} == filled
+
+
+def test_a_run_that_ended_in_nan_before_its_length_says_when():
+    """By hand from results/paper/inverse-solvers-long: steps 15, 79, 59, and 15, 56, 49 with the noise held fixed."""
+    page = PAGE.split("## Figure 3: solvers")[1].split("\n## ")[0]
+    ended = {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in page.splitlines() if "NaN" in line}
+    assert ended == {
+        "BiCGSTAB, one iteration a step, warm start": "NaN on 3 of 3 seeds, after 15 to 79 steps",
+        "BiCGSTAB, warm start, noise drawn once": "NaN on 3 of 3 seeds, after 15 to 56 steps",
+    }

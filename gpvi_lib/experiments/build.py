@@ -235,8 +235,8 @@ def train(
     warned of.
     """
     with warnings.catch_warnings():
-        for result in (FoldWarning, KinkWarning):
-            warnings.simplefilter("ignore", result)
+        warnings.simplefilter("ignore", FoldWarning)
+        warnings.simplefilter("ignore", KinkWarning)
         return fit(
             sampler,
             target,

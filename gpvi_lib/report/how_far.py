@@ -22,6 +22,8 @@ from gpvi_lib.report.plotting import METHOD_LABELS
 from gpvi_lib.report.tables import markdown
 
 if TYPE_CHECKING:
+    import pandas
+
     from gpvi_lib.report.scoreboard import Filler, Ours, RowKey
 
 PROFILE = "paper"
@@ -157,6 +159,7 @@ class Row:
         printed: the printed length, in ``unit``s.
         unit: steps in it: 1, or those of an epoch.
         part: as in :class:`Section`.
+        ended: "" or when its runs met NaN, which is before their length.
     """
 
     label: str
@@ -166,6 +169,7 @@ class Row:
     printed: int | None
     unit: int
     part: str
+    ended: str = ""
 
     @property
     def config(self) -> dict:
@@ -207,11 +211,20 @@ def _unscored(item: str) -> Iterator[Row]:
     """Every method of a figure's experiment that trains."""
     name, labels = UNSCORED[item]
     experiment = get_experiment(name)
-    seeds = records.frame(experiment, PROFILE, missing="skip")["method"].value_counts()
+    found = records.frame(experiment, PROFILE, missing="skip")
     for method in experiment.methods:
         if steps_of(experiment.config(method, PROFILE)) is None:
             continue
-        yield Row(labels[method], experiment, method, int(seeds.get(method, 0)), PRINTED[item].length, 1, "")
+        runs = found[found["method"] == method]
+        yield Row(labels[method], experiment, method, len(runs), PRINTED[item].length, 1, "", _ended(runs))
+
+
+def _ended(runs: pandas.DataFrame) -> str:
+    """When runs met NaN, of an experiment that calls this a result."""
+    if "diverged" not in runs or not runs["diverged"].any():
+        return ""
+    steps = runs.loc[runs["diverged"] == 1, "last_step"]
+    return f"NaN on {len(steps)} of {len(runs)} seeds, after {steps.min():.0f} to {steps.max():.0f} steps"
 
 
 LANGEVIN = {
@@ -300,7 +313,7 @@ SAID = re.compile(
 def differs(row: Row) -> list[str]:
     """The parts of what differs besides; commas inside parentheses separate none."""
     parts = re.split(r"[;,] (?![^(]*\))", row.experiment.deviations(row.method, PROFILE))
-    return [part for part in parts if part and not SAID.fullmatch(part)]
+    return [part for part in (*parts, row.ended) if part and not SAID.fullmatch(part)]
 
 
 # ---------------------------------------------------------------- the page

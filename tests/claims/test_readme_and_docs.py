@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 import of_records
+import test_04
 import test_05
 import test_10
 import test_11
@@ -405,3 +406,10 @@ def test_how_many_errors_of_tables_1_and_5_are_smaller_than_printed():
     critic = [Runs(f"gaussian-density-{dim}d-long").metric("amortized_ksd", "sigma_error").mean() for dim in (5, 2)]
     text = "and the mean is {:.2f}. In two dimensions it does on three as well: {:.2f}, where 0.28 is printed"
     assert text.format(*critic) in said(UNPRINTED)
+
+
+def test_the_page_on_what_did_not_reproduce_gives_the_steps_of_figure_3():
+    last = test_04.values("inverse-solvers-long", "bicgstab_warm", "last_step")
+    assert f"ends in NaN without λ within {last.max():.0f} steps" in said(UNPRINTED)
+    start, first, second = (test_04.definite_from(problem)[1] for problem in (2, 0, 1))
+    assert start == 0 and f"(from the start, at step {first:,.0f}, at step {second:,.0f})" in said(UNPRINTED)
