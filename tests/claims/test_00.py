@@ -200,7 +200,7 @@ def test_14_the_longest_runs():
     hmc = "/".join(f"{test_14.metric(c, 'hmc').mean():.2f}" for c in (4, 2))
     rows, parts = {"SVGD": "svgd", "exact inverse": "gpvi_exact_jac", "helper": "gpvi", "ensemble": "deep_ensemble"}, []
     for name, method in rows.items():
-        found = [test_14.LONG.record(f"{method}_{c}") for c in (4, 2)]
+        found = [test_14.longest(c, method) for c in (4, 2)]
         steps = "/".join(dict.fromkeys(f"{record.config['steps']:,}" for record in found))
         apart = "/".join(f"{record.metrics['total_variation']:.2f}" for record in found)
         parts.append(f"{name} {apart} ({steps}{' steps' if method == 'svgd' else ''})")

@@ -12,10 +12,11 @@ from scipy.stats import spearmanr
 from gpvi_lib import metrics
 from gpvi_lib.experiments.classification import SAMPLES, Judge
 from gpvi_lib.experiments.classification_reference import predictive_moments
+from gpvi_lib.lab import records
 
 FIGURES = {4: Runs("classification-4"), 2: Runs("classification-2")}
 CONTROLS, SETTINGS = Runs("classification-controls"), Runs("classification-settings")
-LONG, CHAINS = Runs("classification-full-length"), Runs("classification-reference")
+LONG, WHOLE, CHAINS = (Runs(f"classification-{name}") for name in ("full-length", "all-steps", "reference"))
 BEST = tuple(FIGURES[4].experiment.rows)
 METHODS = FIGURES[4].experiment.methods
 PRINTED = tuple(method for method in METHODS if method not in BEST)
@@ -42,14 +43,25 @@ def control(name, key="total_variation"):
     return CONTROLS.metric(name, key)
 
 
+def runs_of(c, method):
+    """Where a row's longest run is: the rows that stopped at 100,000 steps may have gone all the way since."""
+    name = f"{method}_{c}"
+    return WHOLE if name in WHOLE.experiment.methods and WHOLE.recorded(name) else LONG
+
+
+def longest(c, method):
+    """The record of that run."""
+    return runs_of(c, method).record(f"{method}_{c}")
+
+
 def longer(c, method, key="total_variation"):
-    """The end of a run of full length."""
-    return LONG.record(f"{method}_{c}").metrics[key]
+    """The end of a row's longest run."""
+    return longest(c, method).metrics[key]
 
 
-def longer_history(c, method, key="total_variation"):
+def longer_history(c, method, key="total_variation", runs=None):
     """The same at every look after the start."""
-    return LONG.arrays(f"{method}_{c}")[f"history_{key}"][1:].numpy()
+    return (runs or runs_of(c, method)).arrays(f"{method}_{c}")[f"history_{key}"][1:].numpy()
 
 
 def behind(c):
@@ -218,9 +230,9 @@ def rarer(negative):
     return np.minimum(negative, 1 - np.asarray(negative))
 
 
-def test_at_three_times_the_rate_four_samples_in_ten_have_the_other_sign_and_at_ours_one_in_a_thousand():
+def test_at_three_times_the_rate_nearly_half_of_the_samples_have_the_other_sign_and_at_ours_one_in_a_thousand():
     folds = [SETTINGS.record(f"gpvi_best_{name}").metrics["negative_share"] for name in ("lr_0_01", "lr_0_003")]
-    assert 0.35 < rarer(folds[0]) < 0.45 and 0.0005 < rarer(folds[1]) < 0.002
+    assert 0.45 < rarer(folds[0]) < 0.5 and 0.0005 < rarer(folds[1]) < 0.002
 
 
 def test_the_other_data_have_a_reference_that_mixed():
@@ -322,10 +334,15 @@ def test_with_four_classes_the_exact_inverse_has_half_of_the_test_points_when_cu
 
 
 def test_the_deep_ensemble_leaves_and_comes_to_rest_half_way():
-    for c, (cut, end) in {4: (0.048, 0.077), 2: (0.024, 0.065)}.items():
-        assert round(FIGURES[c].record("deep_ensemble").metrics["total_variation"], 3) == cut
-        assert round(longer(c, "deep_ensemble"), 3) == end
-        assert np.ptp(longer_history(c, "deep_ensemble")[-5:]) < 0.002
+    cut = {c: f"{metric(c, 'deep_ensemble')[0]:.3f}" for c in FIGURES}
+    end = {c: f"{longer(c, 'deep_ensemble'):.3f}" for c in FIGURES}
+    at_stop = f"{LONG.record('deep_ensemble_2').metrics['total_variation']:.3f}"
+    told = of_records.told("14")
+    assert f"In 500,000 steps its TV goes from {cut[4]} to {end[4]} with four classes, where it is from step " in told
+    assert f"and from {cut[2]} to {end[2]} with two, where it still creeps ({at_stop} at 100,000)." in told
+    four, two = (longer_history(c, "deep_ensemble") for c in FIGURES)
+    assert longest(4, "deep_ensemble").config["history_every"] == 25_000 and np.ptp(four[1:]) < 0.002
+    assert (np.diff(two) > 0).all() and two[-1] - two[3] < 0.005
     assert longer(4, "deep_ensemble", "sd_far") < 0.5 * posterior(4)
 
 
@@ -337,8 +354,29 @@ def test_gfsf_ends_where_svgd_does():
 
 def test_mean_field_and_the_critic_rest_at_a_twentieth():
     for m in ("ksd", "mf_vi"):
-        assert 0.045 < longer_history(4, m)[4:].min() < longer(4, m) < 0.055
+        assert within(longer_history(4, m)[4:], 0.045, 0.055)
+    assert longer_history(4, "mf_vi", "step")[0] == 25_000 and within(longer_history(4, "mf_vi"), 0.045, 0.055)
     assert metric(4, "mf_vi").argmin() == 0
+
+
+def test_stopping_at_100000_steps_had_changed_no_picture():
+    for m in ("deep_ensemble", "gfsf", "amortized_gfsf", "mf_vi"):
+        for c in FIGURES:
+            step, distance = (longer_history(c, m, key, WHOLE) for key in ("step", "total_variation"))
+            late = distance[step >= 100_000]
+            assert step[-1] == 500_000 and np.ptp(late) < 0.006
+    assert "each TV of theirs stays within 0.006" in of_records.told("14")
+
+
+def test_how_far_the_rows_went():
+    steps = {m: {longest(c, m).config["steps"] for c in FIGURES} for m in PRINTED if m != "hmc"}
+    whole = {"svgd", "gfsf", "amortized_svgd", "amortized_gfsf", "deep_ensemble", "mf_vi"}
+    assert {m for m, found in steps.items() if found == {500_000}} == whole
+    assert steps["gpvi_exact_jac"] == {375_000, 500_000} and steps["gpvi"] == {20_000}
+    assert steps["ksd"] == steps["amortized_ksd"] == {100_000}
+    told = of_records.told("14")
+    assert "SVGD, GFSF, their amortised forms, the ensemble and mean field took all 500,000 steps" in told
+    assert "The critics took 100,000, GPVI with the helper 20,000." in told
 
 
 def ranked(c):
@@ -367,7 +405,7 @@ def test_the_amortised_critic_does_not_last():
     assert distance[0] < 0.12 and distance[1:].min() > 0.35
     assert right[0] > 99 and np.median(right[1:]) < 30
     assert (metric(4, "amortized_ksd", "accuracy_percent") > 99).tolist().count(True) == 2
-    ends = {m: LONG.record(m).metrics["sd_far"] for m in LONG.experiment.methods}
+    ends = {m: longer(int(m[-1]), m[:-2], "sd_far") for m in LONG.experiment.methods}
     assert min(ends, key=ends.get) == "amortized_ksd_2" and ends["amortized_ksd_2"] < 0.002 * posterior(2)
 
 
@@ -607,9 +645,12 @@ def test_which_maps_have_a_frame():
     assert framed == {4: {"ksd", "hmc", "mf_vi", *ours}, 2: {"ksd", "hmc", "hmc_best"}}
 
 
-def test_the_ensemble_at_100000_steps_is_behind_the_exact_density_with_four_classes_alone():
+def test_the_longest_ensemble_is_behind_the_exact_density_with_four_classes_alone():
     assert longer(4, "deep_ensemble") > metric(4, "gpvi_exact_density").max()
     assert longer(2, "deep_ensemble") < metric(2, "gpvi_exact_density").mean()
+    said = f"behind with four classes ({longer(4, 'deep_ensemble'):.3f}) and ahead of the mean with two "
+    steps = longest(4, "deep_ensemble").config["steps"]
+    assert f"after {steps:,} (1 seed) it is {said}({longer(2, 'deep_ensemble'):.3f})." in of_records.told("14")
     assert all(metric(c, "gpvi_exact_density").mean() < metric(c, "mf_vi_best").mean() for c in FIGURES)
 
 
@@ -631,7 +672,8 @@ def test_with_two_classes_the_exact_inverse_begins_to_fold_before_its_distance_g
 
 
 def test_the_longest_runs_have_their_first_look_at_1000_5000_or_25000_steps():
-    firsts = {int(LONG.arrays(method)["history_step"][1]) for method in LONG.experiment.methods}
+    runs = {method: runs_of(int(method[-1]), method[:-2]) for method in LONG.experiment.methods}
+    firsts = {int(found.arrays(method)["history_step"][1]) for method, found in runs.items()}
     assert firsts == {1_000, 5_000, 25_000}
 
 
@@ -748,6 +790,10 @@ def test_how_long_the_missing_runs_would_take():
     hours = [LONG.record(m).seconds / 3600 for m in LONG.experiment.methods if LONG.recorded(m)]
     told = of_records.told("14")
     assert 2 < max(hours) < 2.5 and "a long run up to two hours" in told
+    names = ("4", "2", "controls", "functions", "full-length", "all-steps", "settings", "reference")
+    mine = {f"classification-{name}" for name in names}
+    total = sum(record.seconds for record in records.recorded("paper") if record.experiment in mine) / 3600
+    assert 15 < total < 25 and "in some 20 hours of one core" in told
     helper = [LONG.record(f"gpvi_{c}") for c in (4, 2)]
     full = [record.seconds * 500_000 / record.config["steps"] / 3600 for record in helper]
     assert min(full) > 24 and "because all 500,000 would take more than a day on a core." in told
@@ -813,7 +859,7 @@ def test_what_a_trained_lambda_and_the_exact_density_bring():
 
 def test_one_network_at_the_end_of_svgd_has_the_distance_that_section_2_names():
     assert f"{longer(4, 'svgd'):.2f}" == "0.11" and longer(4, "gpvi", "accuracy_percent") == 23
-    assert f"{longer(4, 'deep_ensemble', 'sd_far') / posterior(4):.2f}" == "0.45"
+    assert f"{longer(4, 'deep_ensemble', 'sd_far') / posterior(4):.2f}" == "0.47"
 
 
 def test_where_f_svgd_with_two_classes_has_not_come_to_rest():

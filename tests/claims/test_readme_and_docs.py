@@ -325,6 +325,13 @@ def test_the_maps_of_uncertainty():
     worse = told["helper_step"].numpy()[told["helper_residual"].numpy() > 1]
     assert 2_000 < worse.max() < 4_000 and "worse than answering zero for some 3,000 steps" in said(UNPRINTED)
     assert LONG.record("gpvi_4").config["steps"] == 20_000
+    cut, end = (
+        "{:.3f} and {:.3f}".format(*(at(c, "deep_ensemble") for c in (4, 2)))
+        for at in (lambda c, m: test_14.metric(c, m)[0], test_14.longer)
+    )
+    long, critic = (f"{test_14.longest(4, m).config['steps']:,}" for m in ("deep_ensemble", "ksd"))
+    text = f"Trained on to {long} steps (one seed) it leaves the posterior, to a TV of {end} from {cut}; "
+    assert f"{text}the critic stays for the {critic} that it was given." in said(UNPRINTED)
 
 
 def test_the_densities_on_the_plane():
