@@ -103,7 +103,7 @@ CONTROLS = {
     "gpvi_exact_jac_kernel_head_2": (2, "gpvi_exact_jac"),
 }
 # Rows for longer, once: what are the cut ones heading for? (Every step of GPVI with the helper would
-# take 14 hours.) With the exact inverse and four classes it was stopped when it had come apart.
+# take more than a day.) With the exact inverse and four classes it was stopped when it had come apart.
 ALL_STEPS, MORE_STEPS = CLASSIFICATION_STEPS, 100_000
 LONGER = dict.fromkeys(("svgd", "amortized_svgd", "gpvi_exact_jac"), ALL_STEPS)
 LONGER |= dict.fromkeys(("gfsf", "amortized_gfsf", "ksd", "amortized_ksd", "mf_vi", "deep_ensemble"), MORE_STEPS)

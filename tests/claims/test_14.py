@@ -220,7 +220,14 @@ def test_by_total_variation_two_of_our_settings_are_close_to_their_lowest():
         (ours,) = [record.metrics["total_variation"] for record in tried if is_ours(record, row)]
         lowest = min(round(record.metrics["total_variation"], 3) for record in tried)
         if row == "gpvi_exact_density":
-            assert lowest == 0.047
+            narrow = [r.metrics["total_variation"] for r in tried if r.config["sampler"]["noise_scale"] < 1]
+            assert len(narrow) == 4 and ours == max(narrow)
+            said = f"last of its four candidates that start below 1 ({ours:.3f}, the nearest {lowest:.3f});"
+            assert said in of_records.told("14")
+            first, second = sorted(tried, key=lambda record: -record.metrics["elbo"])[:2]
+            lead = first.metrics["elbo"] - second.metrics["elbo"]
+            assert lead == pytest.approx(1.5, abs=0.05)
+            assert lead == pytest.approx(np.hypot(first.metrics["elbo_se"], second.metrics["elbo_se"]), rel=0.2)
         else:
             assert round(ours, 3) - lowest <= 0.005 + 1e-9
 
@@ -321,6 +328,8 @@ def test_svgd_and_amortised_svgd_stay_where_they_were():
             assert abs(longer(c, m) - runs.record(m).metrics["total_variation"]) < moves
         thin = longer_history(c, "amortized_svgd", "sd_far")
         assert thin.max() < 0.8 * runs.record("amortized_svgd").metrics["sd_far"]
+    step, thin = (longer_history(2, "amortized_svgd", key) for key in ("step", "sd_far"))
+    assert thin[step <= 100_000][:-1].min() > thin[step == 100_000][0] > 0.8 * thin[step > 100_000].mean()
 
 
 def test_svgd_passes_the_posterior_near_step_2000():
@@ -357,26 +366,34 @@ def test_mean_field_and_the_critic_rest_at_a_twentieth():
         assert within(longer_history(4, m)[4:], 0.045, 0.055)
     assert longer_history(4, "mf_vi", "step")[0] == 25_000 and within(longer_history(4, "mf_vi"), 0.045, 0.055)
     assert metric(4, "mf_vi").argmin() == 0
+    others = "{:.2f} and {:.2f}".format(*metric(4, "mf_vi")[1:])
+    assert f"which did not go on, were moving away when cut, at {others}." in of_records.told("14")
+    assert all(path[-1] > path[-1 - len(path) // 4] > path[1:].min() for path in history(4, "mf_vi")[1:])
 
 
-def test_stopping_at_100000_steps_had_changed_no_picture():
+def test_what_stopping_at_100000_steps_had_changed():
+    moved = []
     for m in ("deep_ensemble", "gfsf", "amortized_gfsf", "mf_vi"):
         for c in FIGURES:
             step, distance = (longer_history(c, m, key, WHOLE) for key in ("step", "total_variation"))
             late = distance[step >= 100_000]
             assert step[-1] == 500_000 and np.ptp(late) < 0.006
-    assert "each TV of theirs stays within 0.006" in of_records.told("14")
+            maps = [runs.arrays(f"{m}_{c}")["sd"].mean(-1) for runs in (LONG, WHOLE)]
+            moved.append((metrics.rmse(*maps), float((maps[0] - maps[1]).abs().max())))
+    rmse, point = np.max(moved, axis=0)
+    said = "spans less than 0.006. The maps of $\\sigma(x)$ at the two ends differ by an RMSE of at most "
+    assert f"{said}{rmse:.2f}, at single points by up to {point:.2f} (the ensemble's)" in of_records.told("14")
+    assert np.argmax(moved, axis=0)[1] in (0, 1)  # the ensemble's
 
 
 def test_how_far_the_rows_went():
     steps = {m: {longest(c, m).config["steps"] for c in FIGURES} for m in PRINTED if m != "hmc"}
-    whole = {"svgd", "gfsf", "amortized_svgd", "amortized_gfsf", "deep_ensemble", "mf_vi"}
-    assert {m for m, found in steps.items() if found == {500_000}} == whole
-    assert steps["gpvi_exact_jac"] == {375_000, 500_000} and steps["gpvi"] == {20_000}
-    assert steps["ksd"] == steps["amortized_ksd"] == {100_000}
-    told = of_records.told("14")
-    assert "SVGD, GFSF, their amortised forms, the ensemble and mean field took all 500,000 steps" in told
-    assert "The critics took 100,000, GPVI with the helper 20,000." in told
+    short = {"gpvi": {20_000}, "ksd": {100_000}, "amortized_ksd": {100_000}, "gpvi_exact_jac": {375_000, 500_000}}
+    assert {m: found for m, found in steps.items() if found != {500_000}} == short
+    text = (
+        "GPVI with the helper to 20,000 steps, the critics to 100,000, GPVI with the exact inverse and four classes to "
+    )
+    assert f"{text}375,000, where it had come apart, all others to 500,000." in of_records.told("14")
 
 
 def ranked(c):
@@ -413,6 +430,9 @@ def test_with_the_helper_gpvi_stays_where_it_was():
     for c, low, high in ((4, 0.585, 0.625), (2, 0.075, 0.095)):
         assert within(longer_history(c, "gpvi"), low, high)
     assert (longer_history(4, "gpvi", "accuracy_percent") == 23).all()
+    most = {c: 100 * rarer(longer_history(c, "gpvi", "negative_share")).max() for c in FIGURES}
+    text = f"up to {most[2]:.0f} % of them the rarer one with two classes and {most[4]:.0f} % with four."
+    assert text in of_records.told("14")
 
 
 def test_the_exact_inverse_gets_no_farther_than_the_helper_in_its_first_steps():
@@ -648,9 +668,19 @@ def test_which_maps_have_a_frame():
 def test_the_longest_ensemble_is_behind_the_exact_density_with_four_classes_alone():
     assert longer(4, "deep_ensemble") > metric(4, "gpvi_exact_density").max()
     assert longer(2, "deep_ensemble") < metric(2, "gpvi_exact_density").mean()
-    said = f"behind with four classes ({longer(4, 'deep_ensemble'):.3f}) and ahead of the mean with two "
-    steps = longest(4, "deep_ensemble").config["steps"]
-    assert f"after {steps:,} (1 seed) it is {said}({longer(2, 'deep_ensemble'):.3f})." in of_records.told("14")
+
+
+def test_of_the_longest_runs_no_printed_one_is_nearer_than_the_exact_density_with_four_classes():
+    rows = [m for m in PRINTED if m != "gpvi_exact_jac"]
+    end = {c: {m: longer(c, m) if m != "hmc" else metric(c, m)[0] for m in rows} for c in FIGURES}
+    ours = {c: metric(c, "gpvi_exact_density")[0] for c in FIGURES}
+    assert min(end[4].values()) > ours[4] and min(end[4], key=end[4].get) == "ksd"
+    assert sorted((m for m in rows if end[2][m] < ours[2]), key=end[2].get) == ["ksd", "hmc", "deep_ensemble"]
+    four = {m: f"{end[4][m]:.3f}" for m in ("ksd", "deep_ensemble")}
+    two = {m: f"{end[2][m]:.3f}" for m in ("ksd", "hmc", "deep_ensemble")}
+    said = f"(critic {four['ksd']}, ensemble {four['deep_ensemble']}, ours {ours[4]:.3f}). With two the critic "
+    said += f"({two['ksd']}), HMC ({two['hmc']}) and the ensemble ({two['deep_ensemble']}) are."
+    assert said in of_records.told("14")
     assert all(metric(c, "gpvi_exact_density").mean() < metric(c, "mf_vi_best").mean() for c in FIGURES)
 
 
@@ -789,11 +819,16 @@ def test_where_the_exact_inverse_ends_with_four_classes():
 def test_how_long_the_missing_runs_would_take():
     hours = [LONG.record(m).seconds / 3600 for m in LONG.experiment.methods if LONG.recorded(m)]
     told = of_records.told("14")
-    assert 2 < max(hours) < 2.5 and "a long run up to two hours" in told
+    assert 2 < max(hours) < 2.5 and "a long run a little over two hours" in told
     names = ("4", "2", "controls", "functions", "full-length", "all-steps", "settings", "reference")
     mine = {f"classification-{name}" for name in names}
     total = sum(record.seconds for record in records.recorded("paper") if record.experiment in mine) / 3600
-    assert 15 < total < 25 and "in some 20 hours of one core" in told
+    missing = [method for method in WHOLE.experiment.methods if not WHOLE.recorded(method)]
+    for method in missing:
+        stopped, whole = LONG.record(method), WHOLE.experiment.config(method, "paper")
+        total += stopped.seconds * whole["steps"] / stopped.config["steps"] / 3600
+    assert len(missing) == 5 and 27 < total < 30
+    assert "in nearly 30 hours of one core: with five runs that have no record yet." in told
     helper = [LONG.record(f"gpvi_{c}") for c in (4, 2)]
     full = [record.seconds * 500_000 / record.config["steps"] / 3600 for record in helper]
     assert min(full) > 24 and "because all 500,000 would take more than a day on a core." in told
@@ -811,6 +846,8 @@ def test_a_kernel_of_the_head_alone_has_a_higher_claimed_elbo_in_every_run():
         for c in (4, 2)
         for runs, method in ((CONTROLS, f"gpvi_exact_jac_kernel_head_{c}"), (FIGURES[c], "gpvi_exact_jac"))
     ]
+    best, head = (SETTINGS.record(f"gpvi_best_{name}").metrics["elbo"] for name in ("lr_0_003", "kernel_head"))
+    assert f"it is {best - head:.0f} lower (Appendix D)" in of_records.told("14")
     assert within(np.concatenate(errors), 0.9, 5) and "(standard errors of one: 1 to 5)" in of_records.told("14")
 
 
@@ -878,7 +915,9 @@ def test_two_runs_of_mean_field_end_below_with_a_standard_error_of_two():
 
 def test_the_critic_by_seed():
     assert sorted(metric(4, "ksd").round(2)) == [0.05, 0.06, 0.06]
-    assert "two others are at 0.06 with four" in of_records.told("14")
+    others = [[f"{value:.2f}" for value in metric(c, "ksd")[1:]] for c in FIGURES]
+    assert others == [["0.06", "0.06"], ["0.04", "0.02"]] and FIGURES[4].record("ksd").config["steps"] == 5_000
+    assert "after 5,000 steps the two others have 0.06, and 0.04 and 0.02)" in of_records.told("14")
 
 
 def test_a_narrower_prior_agrees_more_away_from_the_data_and_less_at_them():
