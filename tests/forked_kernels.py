@@ -6,6 +6,7 @@ start kernels as users do.
 
 import os
 import sys
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from jupyter_client.provisioning import LocalProvisioner
 from matplotlib.figure import Figure
 from traitlets.config import Config
 
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.lab import runner
+from gpvi_lib.lab.experiment import Cell
 from gpvi_lib.report import plotting
 from gpvi_lib.report.notebooks import SocketFiles
 
@@ -89,6 +93,7 @@ def _kernel(started: Connection, arguments: list[str], environment: dict[str, st
     from ipykernel.kernelapp import IPKernelApp
 
     plotting.save_figure = _draw
+    runner.require_folders = _only_read_paper
     matplotlib.rcParams["backend"] = environment.get("MPLBACKEND", INLINE)
     sys.modules.pop("matplotlib_inline.backend_inline", None)  # imported where there is a shell it hooks itself into it
     IPKernelApp.launch_instance(argv=arguments, config=NO_PICTURES)
@@ -99,3 +104,13 @@ def _draw(figure: Figure, name: str, profile: str) -> str:
     figure.draw_without_rendering()
     plotting.figure_data(figure)
     return f"figures/{profile}/{name}.png"
+
+
+def _only_read_paper(cells: Iterable[Cell]) -> None:
+    """In place of `require_folders`, which is asked before a run: a record at `paper` may take hours."""
+    missing = [cell.label for cell in cells if cell.profile.reuse]
+    if missing:
+        raise GPVIError(
+            f"at paper the tests only read records, and these are missing or stale: {', '.join(missing)}; "
+            "compute them (python -m gpvi_lib run), or let the notebook ask for what there is (by_method)"
+        )

@@ -11,9 +11,11 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+import nbclient
 import nbformat
 import pytest
 import toy_experiment
+from forked_kernels import NbvalKernels
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from notebook_checks import problems
 
@@ -172,6 +174,18 @@ def unpicklable_failure(path: Path) -> None:
 def test_a_worker_that_ends_is_reported_too(books):
     failed = notebooks.run_all(unpicklable_failure, [make(books, "00-start")])
     assert list(failed) == ["00-start.ipynb"]
+
+
+def test_nbval_computes_no_record_at_paper(books):
+    path = make(
+        books,
+        "00-start",
+        "from gpvi_lib.experiments import get_experiment\nfrom gpvi_lib.lab.runner import sweep",
+        "sweep(get_experiment('fpovi-exact'), profile, methods=['draws'], seeds=[0], dirty=True)",
+    )
+    client = nbclient.NotebookClient(nbformat.read(path, as_version=4), kernel_manager_class=NbvalKernels, timeout=60)
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="only read records"):
+        client.execute(cwd=str(books))
 
 
 # Refreshing
