@@ -114,5 +114,14 @@ def share_folded(linearization: Linearization) -> Float[Tensor, ""]:
         >>> share_folded(generator.linearize(generator.noise(10, rng)))
         tensor(0.)
     """
-    sign, _ = linalg.slogdet(linearization.head())
+    return share_negative(linalg.slogdet(linearization.head())[0])
+
+
+def share_negative(sign: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The share of -1 among signs.
+
+    Example:
+        >>> share_negative(torch.tensor([1.0, -1.0, 1.0, 1.0]))
+        tensor(0.2500)
+    """
     return (sign < 0).to(sign.dtype).mean()

@@ -80,4 +80,4 @@ class KinkWarning(UserWarning):
 
 
 class FoldWarning(UserWarning):
-    """Training by the functional gradient ended with a map that folds: ``det J`` has both signs."""
+    """Training ended with a map that folds: ``det J`` has both signs, and its claimed density is too small there."""

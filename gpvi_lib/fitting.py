@@ -19,7 +19,7 @@ from gpvi_lib.checks import check_count, check_instance, check_rng, chosen_rng
 from gpvi_lib.diagnostics import computed
 from gpvi_lib.directions import Direction
 from gpvi_lib.errors import DivergedError, FoldWarning, GPVIError
-from gpvi_lib.objectives import GPVI, Objective
+from gpvi_lib.objectives import GPVI, NegativeELBO, Objective, OrientedELBO
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
@@ -46,7 +46,8 @@ class FitResult:
     Attributes:
         history: one dict per callback, with ``step`` and what the callback returned.
         diagnostics: what the objective says of itself, with ``step``, a hundred times a run; estimates from one step's
-            samples, before its update. Of :class:`NegativeELBO` the ``elbo``; of :class:`GPVI` and :class:`ParVI` the
+            samples, before its update. Of :class:`NegativeELBO` the ``elbo``, and of a :class:`Generator` trained by it
+            the share of ``folds``; of :class:`GPVI` and :class:`ParVI` the
             ``bandwidth`` of the kernel, the ``spread`` of the samples, the ``noise_share`` of it that λz alone gives
             and the share of ``folds`` of a :class:`Generator` (:func:`~gpvi_lib.diagnostics.of_samples`); of a helper
             its ``residual``, of a critic its ``critic_loss``; with data put aside in :class:`Posterior` the
@@ -313,7 +314,7 @@ def fit(
 
     Warns:
         KinkWarning: before the first step, if the loss differentiates slopes of ReLU units.
-        FoldWarning: at the end, if the map that :class:`GPVI` trained folds at the last draws that were looked at.
+        FoldWarning: at the end, if the map that :class:`GPVI` or an ELBO trained folds at the last draws looked at.
 
     Example:
         >>> sampler, target = MeanField(torch.zeros(2), 0.5), Gaussian(torch.ones(2), torch.eye(2))
@@ -511,15 +512,25 @@ def _check_parameters(sampler: Sampler, label: str, step: int) -> None:
             raise DivergedError(f"{label}: {name} is not finite after step {step}; lower the learning rate")
 
 
+TOO_HIGH = "the ELBO is above the true one"
+FOLDED = {
+    GPVI: ("GPVI descends on a divergence below the true one", "train on the exact density (NegativeELBO)"),
+    NegativeELBO: (TOO_HIGH, "keep the determinant positive (OrientedELBO)"),
+    OrientedELBO: (TOO_HIGH, "train for longer, until the determinant is positive"),
+}
+"""Objective -> what is wrong where the map that it trained folds, and what to change beside scale and rate."""
+
+
 def _warn_of_folds(objective: Objective, result: FitResult) -> None:
     """Both signs of det J at the last draws prove a fold; one sign everywhere may be a mirror image, which is none."""
     negative = result.diagnostics[-1].get("folds", 0.0) if result.diagnostics else 0.0
-    if isinstance(objective, GPVI) and 0 < negative < 1:
+    trained_on = next((said for kind, said in FOLDED.items() if isinstance(objective, kind)), None)
+    if trained_on and 0 < negative < 1:
+        harm, remedy = trained_on
         warnings.warn(
-            f"the trained map folds: det J is negative at {negative:.0%} of the draws last looked at. Several z lead "
-            "to one x there, and GPVI descends on a divergence below the true one. Start noise_scale near the scale "
-            "of the target, lower the learning rate, or train on the exact density (NegativeELBO); "
-            "check(sampler, target, rng) says what to trust (notebook 02)",
+            f"the trained map folds: det J is negative at {negative:.2g} of the draws last looked at. Several z lead "
+            f"to one x there, and {harm}. Start noise_scale near the scale of the target, lower the learning rate, or "
+            f"{remedy}; check(sampler, target, rng) says what to trust (notebook 02)",
             FoldWarning,
             stacklevel=3,
         )

@@ -356,22 +356,20 @@ class Generator(Sampler):
         self, num_samples: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """``x = f(z)`` and ``log q(x) = log N(z; 0, σ^2 I) - log|det J(z)|`` (eq. 1, exact where f is injective)."""
-        z = self.noise(num_samples, rng)
-        x, linearization = self.forward_and_linearize(z)
-        return x, normal_log_prob(z, self.input_stdev) - linearization.slogdet()[1]
+        return rsample_with_density(self, num_samples, rng)[:2]
 
 
-@torch.no_grad()
-def with_density(
+def rsample_with_density(
     sampler: Sampler, num_samples: int, rng: torch.Generator
 ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"], Float[Tensor, " n"] | None]:
     """Draws, their log-density and the signs of ``det J``, which only a :class:`Generator` has.
 
     The density of a generator, ``log N(z; 0, σ^2 I) - log|det J(z)|`` (eq. 1), is exact where ``f`` is injective.
+    Draws and density are differentiable.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
-        >>> x, log_q, sign = with_density(Generator(3, 2, (8,), rng=rng), 5, rng)
+        >>> x, log_q, sign = rsample_with_density(Generator(3, 2, (8,), rng=rng), 5, rng)
         >>> x.shape, log_q.shape, sign.shape
         (torch.Size([5, 3]), torch.Size([5]), torch.Size([5]))
     """
@@ -381,6 +379,10 @@ def with_density(
     x, linearization = sampler.forward_and_linearize(z)
     sign, logabsdet = linearization.slogdet()
     return x, normal_log_prob(z, sampler.input_stdev) - logabsdet, sign
+
+
+with_density = torch.no_grad()(rsample_with_density)
+"""The same without gradients."""
 
 
 def log_noise_scale(noise_scale: float | Tensor, dim: int, dtype: torch.dtype, device) -> Tensor:

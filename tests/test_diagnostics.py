@@ -26,6 +26,7 @@ from gpvi_lib import (
     NegativeELBO,
     NormalLikelihood,
     NormalPrior,
+    OrientedELBO,
     Particles,
     ParVI,
     PiSGLD,
@@ -47,7 +48,7 @@ SAID = {
     "gpvi block": [*GENERATOR, "bandwidth"],
     "gpvi helper": [*GENERATOR, "residual", "bandwidth"],
     "gpvi bicgstab": [*GENERATOR, "residual", "iterations", "breakdowns", "bandwidth"],
-    "elbo": ["elbo"],
+    "elbo": ["elbo", "folds"],
     "mean field": ["elbo"],
     "ensemble": ["log_likelihood"],
 }
@@ -130,6 +131,16 @@ def test_folds_are_the_points_where_the_determinant_is_negative(rng):
     assert float(share_folded(generator.linearize(z))) == pytest.approx(float(negative.double().mean()))
     found = values(of_samples(generator, Gaussian(torch.zeros(4), torch.eye(4)), generator(z), z=z))
     assert found["folds"] == pytest.approx(float(negative[:FOLD_POINTS].double().mean()))
+
+
+@pytest.mark.parametrize("objective", [NegativeELBO(50), OrientedELBO(50)])
+def test_an_elbo_counts_the_folds_of_the_draws_that_it_is_of(objective, rng):
+    generator = Generator(2, hidden=(8,), noise_scale=0.1, rng=rng)
+    torch.nn.init.normal_(generator.output.weight, generator=rng)
+    _, info = objective(generator, Gaussian(torch.zeros(2), torch.eye(2)), None, torch.Generator().manual_seed(1))
+    z = generator.noise(50, torch.Generator().manual_seed(1))
+    negative = torch.linalg.det(torch.func.vmap(torch.func.jacrev(lambda one: generator(one[None])[0]))(z)) < 0
+    assert 0 < negative.sum() < 50 and values(info)["folds"] == pytest.approx(float(negative.double().mean()))
 
 
 def test_folds_are_left_out_where_they_are_not_defined_or_dear(rng):
