@@ -10,7 +10,10 @@ from collections.abc import Iterable
 
 
 class GPVIError(ValueError):
-    """Base of every error this package raises on purpose; the command line prints it without a traceback."""
+    """Base of the errors that name a remedy, which the command line prints without a traceback.
+
+    Arguments that make no sense raise a plain `ValueError` or `TypeError`: `except ValueError` has both kinds.
+    """
 
 
 class UnknownName(GPVIError):

@@ -198,16 +198,18 @@ def _perceptron_layers(network: FlatModule, scale: Float[Tensor, " d"]) -> tuple
     """
     module = network.module.module if isinstance(network.module, LearnedNoise) else network.module
     parts = [part for part in module.modules() if not list(part.children())]
-    parts = [part for part in parts if not isinstance(part, nn.Flatten | Centred)]
+    one_by_one = all(isinstance(part, nn.Sequential) for part in module.modules() if list(part.children()))
+    parts = [part for part in parts if not isinstance(part, nn.Flatten)]
+    parts = parts[:-1] if isinstance(parts[-1], Centred) else parts
     linear, activations = parts[::2], parts[1::2]
     trained = list(network.unflatten(scale).values())[shared_outputs(network) :]
-    whole = len(trained) == 2 * len(linear)  # no frozen weight, no layer without a bias
+    whole = one_by_one and len(trained) == 2 * len(linear)  # no frozen weight, no layer without a bias
     if not (
         whole and all(isinstance(p, nn.Linear) for p in linear) and all(isinstance(a, nn.ReLU) for a in activations)
     ):
         raise ValueError(
-            "the covariance in closed form is that of a perceptron of linear layers with biases and ReLU between them, "
-            f"such as mlp(widths), got {[type(part).__name__ for part in parts]}: use MomentMatched"
+            "the covariance in closed form is that of a perceptron, an nn.Sequential of linear layers with biases and "
+            f"ReLU between them, such as mlp(widths), got {[type(part).__name__ for part in parts]}: use MomentMatched"
         )
     if any(float(part.min()) != float(part.max()) for part in trained):
         raise ValueError("the closed form needs one prior scale for the weights of a layer and one for its biases")

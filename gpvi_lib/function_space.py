@@ -87,10 +87,10 @@ class InverseGamma:
 class FunctionPosterior:
     r"""The posterior over the values of a function at finitely many inputs, as a target on them.
 
-    .. math:: \log p(f | D) = (N / B) Σ_b \log p(y_b | f_b) + \log p(f(x)),
+    .. math:: \log p(f | D) = a (N / B) Σ_b \log p(y_b | f_b) + \log p(f(x)),
 
-    where the inputs ``x`` are those of the ``B`` data in ``batch``, then ``points``. Of a network with
-    :class:`LearnedNoise` the vector has log σ as one more coordinate, the last.
+    where the inputs ``x`` are those of the ``B`` data in ``batch``, then ``points``, and ``a`` is the posterior's
+    power. Of a network with :class:`LearnedNoise` the vector has log σ as one more coordinate, the last.
 
     Args:
         posterior: over the weights, for its network, likelihood and data; its prior is that of log σ here.
@@ -148,11 +148,12 @@ class FunctionPosterior:
         return values.unflatten(1, (len(self.x), -1)), shared
 
     def log_likelihood(self, f: Float[Tensor, "n v"]) -> Float[Tensor, " n"]:
-        """``(N / B) Σ_b log p(y_b | f_b)``."""
+        """``a (N / B) Σ_b log p(y_b | f_b)``."""
         values, shared = self._split(f)
         outputs = values[:, : len(self.data)]
         outputs = torch.cat([outputs, shared[:, None].expand(-1, len(self.data), -1)], -1) if self.shared else outputs
-        return self.posterior.likelihood(outputs, self.data).sum(-1) * (self.posterior.num_data / len(self.data))
+        weight = self.posterior.power * self.posterior.num_data / len(self.data)
+        return self.posterior.likelihood(outputs, self.data).sum(-1) * weight
 
     def _noise_log_prob(self, shared: Float[Tensor, "n 1"]) -> Float[Tensor, " n"]:
         """The log-density of log σ, or of σ under ``noise_prior``."""

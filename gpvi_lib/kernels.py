@@ -43,8 +43,8 @@ def median_bandwidth(squared: Float[Tensor, "n m"], rule: BandwidthRule = "paper
 
     Args:
         squared: squared distances between two sets of samples.
-        rule: ``"paper"`` is ``h = med^2 / log n`` (appendix B.2), ``n`` the number of samples;
-            ``"half"`` is ``med^2 / log(n m)``, the convention of the authors' code: half of it when ``n = m``.
+        rule: ``"paper"`` is ``h = med^2 / log m`` (appendix B.2), ``m`` the number of columns, which is that of rows in
+            training; ``"half"`` is ``med^2 / log(n m)``, as in the authors' code: half of it when ``n = m``.
         same: whether rows and columns are the same samples; the ``n`` zeros of the diagonal are then left out.
 
     Raises:

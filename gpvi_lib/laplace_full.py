@@ -186,7 +186,8 @@ def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> Kronecker
     .. math:: A = \frac1N \sum_n \sum_t a_{nt} a_{nt}^T, \qquad G = \frac1T \sum_n \sum_t \sum_c g_{ntc} g_{ntc}^T,
 
     t the T places where a convolution is applied, 1 for a fully connected layer. A block is exact where the products
-    of ``a`` and those of ``g`` are uncorrelated over the data and places.
+    of ``a`` and those of ``g`` are uncorrelated over the data and places, and for a convolution besides slopes at two
+    places cancel on average.
 
     Args:
         target: with a :class:`CategoricalLikelihood` and a :class:`NormalPrior` of one scale; all weights of its

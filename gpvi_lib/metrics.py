@@ -402,9 +402,10 @@ def sliced_wasserstein(x: Float[Tensor, "n 2"], y: Float[Tensor, "m 2"], num_dir
 def binned_divergence(counts: Int[Tensor, "..."], log_masses: Float[Tensor, "..."]) -> float:
     """KL divergence in nats of a sample's histogram from known probabilities of its cells, for any sampler.
 
-    Its expectation is at most the divergence of the sampler itself (data processing), and close to it where the cells
-    are small against all that the two densities do. The first-order bias of a finite sample, ``(occupied - 1) / 2n``
-    upwards (Miller 1955), is subtracted; near 0 a single value may be negative.
+    With many points a cell it tends to a number that is at most the divergence of the sampler itself (data processing),
+    and close to it where the cells are small against all that the two densities do. The first-order bias of a finite
+    sample, ``(occupied - 1) / 2n`` upwards (Miller 1955), is subtracted; near 0 a single value may be negative. With
+    few points a cell it is too large: by 0.05 nats for 10,000 exact draws of N(0, I) on a default :class:`PlaneGrid`.
 
     Args:
         counts: of ``n`` points in the cells.

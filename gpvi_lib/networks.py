@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
@@ -172,7 +173,8 @@ class FlatModule:
         """What enters the last layer of one network, and what leaves it.
 
         Raises:
-            ValueError: unless the last layer is a trained ``nn.Linear`` with a bias, last among the weights.
+            ValueError: unless the last layer is a trained ``nn.Linear`` with a bias, last among the weights, and its
+                outputs are the network's, up to a number for each datum, which a softmax does not see.
         """
         last = [part for part in self._module.modules() if isinstance(part, nn.Linear)][-1:]
         ends = [self._module.get_parameter(name) for name in list(self._shapes)[-2:]]
@@ -185,13 +187,15 @@ class FlatModule:
             outputs = self.evaluate_one(w, inputs)
         finally:
             handle.remove()
+        _check_ends_there(outputs, functional.linear(seen[0], *list(self.unflatten(w).values())[-2:]))
         return seen[0], outputs
 
     def fan_in_scale(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, " d"]:
-        """``1 / sqrt(fan in)`` of each weight; a bias takes the fan-in of its layer's weight.
+        """``1 / sqrt(fan in)`` of each weight, the product of all its axes but the first; a bias takes its layer's.
 
         As the scale of a zero-mean normal prior it keeps activations of the same order through all layers. Parameters
-        of one axis in a layer without a matrix, such as the gains of a layer norm or one of your own, have 1.
+        of one axis in a layer without a matrix, such as the gains of a layer norm or one of your own, have 1. Of a
+        transposed convolution the second axis is the fan-in: give a prior with a scale of your own.
         """
         fan_in: dict[str, int] = {}
         scales = []
@@ -202,6 +206,13 @@ class FlatModule:
             if name in self._shapes:
                 scales.append(torch.full((math.prod(shape),), fan_in.get(layer, 1) ** -0.5, dtype=dtype))
         return torch.cat(scales)
+
+
+def _check_ends_there(outputs: Float[Tensor, "b c"], expected: Float[Tensor, "b c"]) -> None:
+    """What the last layer gives is what the network gives, up to a number for each datum."""
+    gap = outputs - expected if outputs.shape == expected.shape else outputs.new_full((1, 1), torch.inf)
+    if not bool((gap - gap[:, :1]).abs().max() <= 1e-4 * (1 + expected.abs().max())):
+        raise ValueError("the network must end in its last nn.Linear: something changes that layer's outputs")
 
 
 def mlp(widths: Sequence[int], activation: str = "relu") -> nn.Sequential:

@@ -18,6 +18,7 @@ from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
 from gpvi_lib.kernels import RBF, bandwidth_of
+from gpvi_lib.latent import PointEstimate
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic
 from gpvi_lib.samplers import (
     Generator,
@@ -61,7 +62,8 @@ def drawn(sampler: Sampler, num_samples: int | None, rng: torch.Generator) -> tu
 
 
 def _check_slopes(sampler: Sampler) -> None:
-    """Warn if ``sampler`` is a generator whose density has slopes that jump."""
+    """Warn if ``sampler`` is, or holds, a generator whose density has slopes that jump."""
+    sampler = sampler.inner if isinstance(sampler, PointEstimate) else sampler
     if isinstance(sampler, Generator) and len(sampler.hidden) and not ACTIVATIONS[sampler.activation].smooth:
         warn_of_kinks("the Generator", "log|det J| in its ELBO")
 
@@ -139,7 +141,8 @@ class ParVI(DirectionObjective):
             point acts on itself. For SVGD only; the default is one batch for both.
 
     Raises:
-        ValueError: if ``independent`` is asked of another direction than SVGD, or without ``num_samples``.
+        ValueError: if ``independent`` is asked of another direction than SVGD, without ``num_samples``, or of
+            :class:`Particles`.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
@@ -164,6 +167,8 @@ class ParVI(DirectionObjective):
             raise ValueError("independent batches need a generator: give num_samples")
 
     def __call__(self, sampler, target, batch, rng):
+        if self.independent and isinstance(sampler, Particles):
+            raise ValueError("independent batches need a generator: half of the Particles would never move")
         if not self.independent:
             x, z = drawn(sampler, self.num_samples, rng)
             phi, info = self.direction(x.detach(), score_on_support(target, x, batch), rng)
@@ -188,8 +193,8 @@ class KernelSteinDiscrepancy(Objective):
     Attributes:
         kernel: kernel on the points.
         num_samples: points per step of a generator; ``None`` for free particles.
-        statistic: ``"u"``, unbiased for fresh samples, or ``"v"``, which counts the pairs ``i = i`` and is never
-            negative: the discrepancy of the particles themselves.
+        statistic: ``"u"``, unbiased for fresh samples where the bandwidth is fixed, or ``"v"``, which counts the pairs
+            ``i = i`` and on all data is never negative: the discrepancy of the particles themselves.
         independent_batches: draw a second minibatch, as large as that of :func:`fit`, for the second arguments.
 
     Raises:
@@ -228,7 +233,7 @@ class KernelSteinDiscrepancy(Objective):
         return loss, {"ksd": loss.detach(), **held_out(target, x, batch)}
 
     def direction(self, x: Float[Tensor, "n d"], target: Target, batch: Tensor | None = None) -> Float[Tensor, "n d"]:
-        """φ at every point."""
+        """φ at every point; a second minibatch is the same in every call."""
         points = Particles(x)
         with torch.enable_grad():
             loss, _ = replace(self, num_samples=None)(points, target, batch, torch.Generator(x.device))

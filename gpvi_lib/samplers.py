@@ -142,8 +142,8 @@ class Generator(Sampler):
             the gradient of :class:`NegativeELBO` is biased; that of :class:`GPVI` has no derivative of J and is not.
             In hundreds of dimensions and more, :class:`GPVI` wants units whose mean is not zero, ``"softplus"`` or
             ``"relu"``: with others its output layer walks at random and the samples spread (notebook 02).
-        input_stdev: ``σ > 0``, the standard deviation of z. Up to the scale of ``g``'s first weights, and so of their
-            steps in training, σ ≠ 1 is the same as σ = 1.
+        input_stdev: ``σ > 0``, the standard deviation of z. σ ≠ 1 is the same as σ = 1 with ``g``'s first weights and λ
+            times σ, up to the steps of those weights in training and a bandwidth that is given as a number.
         output_scale: ``(d,)`` or ``None``. With it the output layer starts with biases ``N(0, output_scale^2)`` and
             with PyTorch's default weights times ``output_scale``: the scale of a prior over network weights makes
             the first samples trainable networks. ``None`` is PyTorch's default initialisation.
@@ -373,7 +373,7 @@ def rsample_with_density(
         >>> x.shape, log_q.shape, sign.shape
         (torch.Size([5, 3]), torch.Size([5]), torch.Size([5]))
     """
-    if not isinstance(sampler, Generator):
+    if not isinstance(sampler, Generator) or type(sampler).rsample_with_log_prob is not Generator.rsample_with_log_prob:
         return *sampler.rsample_with_log_prob(num_samples, rng), None
     z = sampler.noise(num_samples, rng)
     x, linearization = sampler.forward_and_linearize(z)

@@ -150,11 +150,11 @@ def save_sampler(sampler: Sampler, path: str | Path) -> Path:
     """Write a sampler to a safetensors file, all of it or nothing, and return the path.
 
     Args:
-        sampler: of a class of this library.
+        sampler: :class:`Generator`, :class:`LatentGenerator` or another of the classes in ``saving.KINDS``.
         path: of the file, by convention ``*.safetensors``.
 
     Raises:
-        UnknownName: for a class of one's own, whose ``state_dict`` is to be kept by other means.
+        UnknownName: for another class, such as one's own; keep its ``state_dict`` by other means.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)

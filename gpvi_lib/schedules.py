@@ -60,6 +60,10 @@ def curvature(target: Target, at: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
     return 1 / diagonal
 
 
+SETTINGS = ("per_coordinate", "batch_size", "dtype", "device")
+NOT_MARKOV = "adaptive steps depend on the chain's past: use a LangevinNetwork"
+
+
 class AdaptiveLangevin(LangevinNetwork):
     """Langevin layers whose step sizes follow the scores that each chain has met, by an optimizer's rule.
 
@@ -74,7 +78,7 @@ class AdaptiveLangevin(LangevinNetwork):
         settings: ``per_coordinate``, ``batch_size``, ``dtype``, ``device``, as there.
 
     Raises:
-        UnknownName: if there is no such rule.
+        UnknownName: if there is no such rule, or another setting is given.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
@@ -86,6 +90,8 @@ class AdaptiveLangevin(LangevinNetwork):
     def __init__(self, rule: str, start: Sampler, target: Target | None, layers: int, step_size: float, **settings):
         if rule not in RULES:
             raise UnknownName.among("rule of step sizes", rule, RULES)
+        for name in settings.keys() - set(SETTINGS):
+            raise UnknownName.among("setting of an AdaptiveLangevin", name, SETTINGS)
         super().__init__(start, target, layers, step_size=step_size, **settings)
         self.rule = rule
 
@@ -116,7 +122,15 @@ class AdaptiveLangevin(LangevinNetwork):
         Raises:
             ValueError: always.
         """
-        raise ValueError("adaptive steps depend on the chain's past: use a LangevinNetwork")
+        raise ValueError(NOT_MARKOV)
+
+    def last_layer(self, num_samples, rng):
+        """The last step of each chain depends on its past, and a draw does not tell it.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(NOT_MARKOV)
 
 
 def mala(

@@ -85,7 +85,7 @@ def _as_parts(sampler: object) -> list[Sampler | Tensor]:
     """
     check_instance("sampler", sampler)
     if isinstance(sampler, HMCResult):
-        return list(sampler.samples.unbind(1))
+        return [_checked(chain) for chain in sampler.samples.unbind(1)]
     parts: list[Any] = list(sampler) if isinstance(sampler, list | tuple) else [sampler]
     kinds = {Sampler if isinstance(part, Sampler) else Tensor if isinstance(part, Tensor) else None for part in parts}
     if len(kinds) != 1 or None in kinds:
@@ -301,15 +301,15 @@ def check(
     if not (hasattr(target, "dim") and callable(getattr(target, "log_prob", None))):
         raise GPVIError(f"the target must have dim and log_prob(x), got {type(target).__name__}: see gpvi_lib.Target")
     parts = _as_parts(sampler)
-    no_density = _no_density(parts[0], rng)
-    no_signs = _no_signs(parts[0], no_density)
+    no_density = next(filter(None, (_no_density(part, rng) for part in parts)), None)
+    no_signs = next(filter(None, (_no_signs(part, no_density) for part in parts)), None)
     calls = len(parts) * math.ceil(num_samples / AT_ONCE) + math.ceil(SCORED / AT_ONCE)
     with tqdm(total=calls, desc="check", disable=not progress, leave=False, delay=3) as bar:
         drawn = [_drawn(part, target, num_samples, no_density is None, rng, bar) for part in parts]
         check_rows(lambda rows: log_prob(target, rows), drawn[0].x)
         share = max(1, SCORED // len(parts))
-        thin = not _independent(parts[0])
-        x = torch.cat([_thinned(one, share) if thin else one.x[:share] for one in drawn])
+        pairs = zip(parts, drawn, strict=True)
+        x = torch.cat([one.x[:share] if _independent(part) else _thinned(one, share) for part, one in pairs])
         s = _scores(target, x, bar)
     findings: list[Finding] = []
     if no_density is None:

@@ -22,7 +22,7 @@ from gpvi_lib.trust_report import Finding
 K_HAT = 0.7
 """Trust up to it, or ``1 - 1 / log10(S)`` for S draws (Vehtari et al. 2024, Pareto smoothed importance sampling)."""
 K_HAT_NO_MEAN = 1.0
-"""Don't above it, for the weights have no finite mean (the same paper)."""
+"""Don't above it: the fitted tail of the weights has no finite mean (the same paper)."""
 EVEN = 0.99
 """Trust k̂ whatever it is from this effective share on, for it is of a tail that carries next to no weight (ours)."""
 TOTAL_VARIATION = 0.25
@@ -102,7 +102,7 @@ MEANINGS = {
         "trust": "The weights p/q have a light enough tail: estimates that are reweighted by them converge.",
         "even": "The weights p/q are all but equal: their tail is heavy in shape and carries nothing.",
         "look": "The weights p/q have a heavy tail: the sampler is too narrow somewhere, so do not read its tails.",
-        "don't": "The weights p/q have no finite mean: next to the draws lies mass that the sampler all but misses.",
+        "don't": "The weights p/q seem to have no mean: next to the draws lies mass that the sampler all but misses.",
     },
     "weights": {
         "trust": "The draws weigh about the same: q and p nearly agree where q puts its draws.",
@@ -127,7 +127,7 @@ MEANINGS = {
     },
     "folds": {
         "trust": "det J has one sign at all draws: no fold was seen, which does not prove that there is none.",
-        "look": "The map folds at a few draws: the density of q, and all that uses it here, is slightly overstated.",
+        "look": "The map folds at a few draws: q's claimed density is slightly too small there, and the ELBO too high.",
         "don't": "The map folds: several z lead to one x, so the density of q, and all that uses it here, is wrong.",
     },
     "r_hat": {

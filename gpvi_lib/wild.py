@@ -100,7 +100,7 @@ class RegressedParVI(DirectionObjective):
 
 @dataclass
 class GaussNewtonParVI(DirectionObjective):
-    r"""The regression (14) solved to first order: one Gauss–Newton step, for the optimizer "sgd".
+    r"""The regression (14) solved to first order: one Gauss–Newton step, for ``optimizer=SGD(1.0)``.
 
     With J the Jacobian of all points in the parameters, the change of the parameters is
 
@@ -199,13 +199,14 @@ class SemiImplicitELBO(Objective):
 
     ``\hat q(x) = (1/n) Σ_j N(x; z_j + η s(z_j), 2 η)`` over the ``n`` chains of a step, each point's own chain
     included: in the mean the loss is an upper bound on ``KL(q_T || p)`` for a normalised p, which falls to it as n
-    grows.
+    grows. The chains of a step share their layers' minibatches M: with those it falls to the mean of
+    ``KL(q_T(. | M) || p)`` instead, which is larger.
 
     Attributes:
         num_samples: n, chains per step.
 
     Raises:
-        ValueError: if the sampler is no :class:`LangevinNetwork`.
+        ValueError: if the sampler is no :class:`LangevinNetwork`, or an :class:`AdaptiveLangevin`.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))

@@ -105,6 +105,20 @@ def test_hmc_is_trusted_as_chains(rng):
     assert same["r_hat"].value == report["r_hat"].value and same["spread"].value == report["spread"].value
 
 
+def test_a_few_draws_of_hmc_are_refused_as_a_few_draws_in_a_list(rng):
+    settings = {"step_size": 0.9, "num_leapfrog": 2, "num_steps": 5, "burn_in": 0, "progress": False}
+    result = hmc(NORMAL.log_prob, draws(8, rng), **settings, rng=rng)
+    with pytest.raises(GPVIError, match="nothing can be said of 5 draws"):
+        check(result, NORMAL, rng)
+
+
+def test_samplers_with_and_without_a_density_are_checked_together(rng):
+    dim = NORMAL.dim
+    mixed = [MeanField(torch.zeros(dim, dtype=F64), 1.0), Particles(torch.randn(50, dim, generator=rng, dtype=F64))]
+    report = check(mixed, NORMAL, rng)
+    assert "k_hat" not in report and "r_hat" in report
+
+
 # ---------------------------------------------------------------- what is wrong is flagged
 
 

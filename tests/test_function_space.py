@@ -69,6 +69,25 @@ def regression(data, hidden=(7,), noise=0.3):
     return Posterior(network, NormalLikelihood(noise), *data, NormalPrior(scale))
 
 
+class Skip(nn.Module):
+    """Its leaves are those of a perceptron."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(2, 7), nn.ReLU(), nn.Linear(7, 1)])
+
+    def forward(self, x):
+        first, relu, last = self.parts
+        return last(relu(first(x))) + x[:, :1]
+
+
+CENTRED_INSIDE = nn.Sequential(nn.Linear(2, 7), Centred(), nn.ReLU(), nn.Linear(7, 1))
+
+
+def of_module(module, data):
+    return Posterior(module, NormalLikelihood(0.3), *data)
+
+
 def noisy(data):
     """The same network with a learned σ."""
     return Posterior(LearnedNoise(mlp([2, 7, 1])), NormalLikelihood(), *data)
@@ -205,6 +224,14 @@ def test_pulled_back_scores_of_an_epoch_average_to_the_full_gradient(data, norma
 
 
 # ---------------------------------------------------------------- the target in function space
+
+
+def test_the_likelihood_has_the_posteriors_power(data, normal):
+    plain = regression(data)
+    tempered = Posterior(plain.network, plain.likelihood, *data, plain.prior, power=0.1)
+    f = normal(4, N)
+    here, there = (FunctionPosterior(target, None, None).log_likelihood(f) for target in (tempered, plain))
+    assert_close(here, 0.1 * there, **EXACT)
 
 
 def test_the_score_is_that_of_the_density(data, normal):
@@ -489,6 +516,8 @@ SPACE, FUNCTIONS = FunctionSpaceParVI, FunctionPosterior
         (lambda data: SquaredExponential(0.0), "must be positive, got 0.0"),
         (lambda data: InverseGamma(0.0), "shape and scale > 0"),
         (lambda data: ArcCosine().given(of_tanh(data)), "ReLU between them.*Tanh.*use MomentMatched"),
+        (lambda data: ArcCosine().given(of_module(Skip(), data)), "an nn.Sequential of linear layers"),
+        (lambda data: ArcCosine().given(of_module(CENTRED_INSIDE, data)), "an nn.Sequential of linear layers"),
         (lambda data: ArcCosine().given(under(UNEVEN, data)), "one prior scale for the weights of a layer"),
         (lambda data: ArcCosine().given(under(Bare(), data)), "derived from a NormalPrior over weights, got Bare"),
     ],

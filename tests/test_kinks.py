@@ -21,6 +21,7 @@ from gpvi_lib.flows import Flow
 from gpvi_lib.inverse import BlockInverse
 from gpvi_lib.kernels import RBF
 from gpvi_lib.langevin import LangevinNetwork
+from gpvi_lib.latent import PointEstimate
 from gpvi_lib.metrics import binned_divergence
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, KernelSteinDiscrepancy, NegativeELBO, OrientedELBO, ParVI, surrogate
@@ -268,14 +269,19 @@ def small(activation="relu", hidden=(4,)):
     return Generator(2, 2, hidden, activation=activation, rng=torch.Generator().manual_seed(0))
 
 
+def small_of_one():
+    return Generator(1, 1, (4,), activation="relu", rng=torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize(
     ("objective", "sampler", "named"),
     [
         (NegativeELBO(4), small, r"Generator has ReLU .* log\|det J\| .* activation=\"softplus\""),
         (OrientedELBO(4), small, r"Generator has ReLU"),
+        (NegativeELBO(4), lambda: PointEstimate(small_of_one()), r"Generator has ReLU"),
         (ParVI(SteinCritic((4,), activation="relu")), lambda: Particles(torch.randn(4, 2)), r"Stein critic has ReLU"),
     ],
-    ids=["elbo", "oriented", "critic"],
+    ids=["elbo", "oriented", "inside", "critic"],
 )
 def test_a_loss_with_kinks_says_so_once_and_names_the_remedy(objective, sampler, named):
     with pytest.warns(KinkWarning, match=named) as caught:

@@ -4,12 +4,14 @@ import math
 
 import pytest
 import torch
+from torch.distributions import constraints
 from torch.testing import assert_close
 
 import gpvi_lib
 from gpvi_lib import (
     Banana,
     BayesianLinearRegression,
+    Constrained,
     Gaussian,
     GaussianMixture,
     Generator,
@@ -395,6 +397,16 @@ def test_targets_that_are_differentiable_once_are_refused():
         KernelSteinDiscrepancy()(Particles(torch.randn(4, target.dim, generator=seeded())), target, None, seeded())
     cut = LangevinNetwork(start, target, 3, step_size=0.01, truncate=True)
     assert gradient(cut, cubic).isfinite().all() and cut.sample(2, seeded()).isfinite().all()
+
+
+def test_one_target_that_can_be_differentiated_twice_does_not_vouch_for_another_of_its_class():
+    inside = once_differentiable()
+    points = Particles(torch.randn(4, inside.dim, generator=seeded()))
+    parts = {"w": (constraints.real, (inside.dim,))}
+    good, bad = Constrained(lambda p: -p["w"].square().sum(-1), parts), Constrained(inside, parts)
+    KernelSteinDiscrepancy()(points, good, None, seeded())
+    with pytest.raises(ValueError, match="can be differentiated only once"):
+        KernelSteinDiscrepancy()(points, bad, None, seeded())
 
 
 def test_a_score_of_the_targets_own_that_is_a_constant_is_refused():

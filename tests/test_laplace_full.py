@@ -116,6 +116,15 @@ def test_kronecker_factors_do_not_depend_on_parts_in_place_units_or_where_data_l
         assert all(torch.allclose(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize("last", [nn.Tanh(), nn.Softplus()])
+def test_last_layer_laplace_refuses_a_network_that_goes_on_after_its_last_layer(last):
+    target = classifier(nn.Sequential(*mlp([9, 4, 3]), last), 20)
+    with pytest.raises(ValueError, match="something changes that layer's outputs"):
+        last_layer_laplace(target, torch.randn(target.dim, generator=torch.Generator().manual_seed(0)).double())
+    target = classifier(nn.Sequential(*mlp([9, 4, 3]), nn.LogSoftmax(-1)), 20)
+    assert last_layer_laplace(target, torch.zeros(target.dim).double()).dim == target.dim
+
+
 def test_last_layer_laplace_reads_all_data_of_a_stream():
     plain = classifier(mlp([9, 4, 3]), 20)
     data = torch.utils.data.TensorDataset(plain.inputs, plain.targets)

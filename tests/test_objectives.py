@@ -197,6 +197,12 @@ def test_independent_batches_need_svgd_and_a_generator(arguments, message):
         ParVI(*arguments, independent=True)
 
 
+def test_independent_batches_of_particles_are_refused(rng, normal):
+    particles, target = Particles(normal(12, 2)), Gaussian(torch.zeros(2).double(), torch.eye(2).double())
+    with pytest.raises(ValueError, match="half of the Particles would never move"):
+        ParVI(SVGD(), 6, independent=True)(particles, target, None, rng)
+
+
 def test_surrogate_pulls_the_direction_back_through_the_generator(rng, normal):
     generator = make_generator(rng, 2, (5,), "tanh", VECTOR)
     z, phi = normal(6, 4), normal(6, 4).requires_grad_()

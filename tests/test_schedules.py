@@ -65,6 +65,10 @@ def test_an_adaptive_chain_has_no_path_density_and_no_other_rules():
     start = MeanField(torch.zeros(2))
     with pytest.raises(ValueError, match="depend on the chain's past"):
         AdaptiveLangevin("adagrad", start, Banana(), 2, 0.1).rsample_with_path_ratio(2, torch.Generator())
+    with pytest.raises(ValueError, match="depend on the chain's past"):
+        AdaptiveLangevin("adagrad", start, Banana(), 2, 0.1).last_layer(2, torch.Generator())
+    with pytest.raises(UnknownName, match="setting of an AdaptiveLangevin 'noise'"):
+        AdaptiveLangevin("adagrad", start, Banana(), 2, 0.1, noise=False)
     with pytest.raises(UnknownName, match="rule of step sizes 'adam'"):
         AdaptiveLangevin("adam", start, Banana(), 2, 0.1)
 

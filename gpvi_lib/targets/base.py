@@ -1,6 +1,7 @@
 """What a target is, and the checked way to evaluate one."""
 
 import math
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -150,8 +151,8 @@ def _not_differentiable(target: Target) -> str:
     )
 
 
-_TWICE_DIFFERENTIABLE: set[type] = set()
-"""Targets whose score has been differentiated once: it need not be tried again."""
+_TWICE_DIFFERENTIABLE: dict[tuple[int, bool], weakref.ref] = {}
+"""(id, with all data) -> target whose score has been differentiated once: it need not be tried again."""
 
 
 def differentiable_score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Float[Tensor, "n d"]:
@@ -166,9 +167,11 @@ def differentiable_score(target: Target, x: Float[Tensor, "n d"], batch: Tensor 
         >>> x.grad  # the score is -x
         tensor([[-1., -1.]])
     """
-    if type(target) not in _TWICE_DIFFERENTIABLE:
+    key = id(target), batch is None
+    known = _TWICE_DIFFERENTIABLE.get(key)
+    if known is None or known() is not target:
         _check_twice_differentiable(target, x[:1], batch)
-        _TWICE_DIFFERENTIABLE.add(type(target))
+        _TWICE_DIFFERENTIABLE[key] = weakref.ref(target, lambda _: _TWICE_DIFFERENTIABLE.pop(key, None))
     return _differentiable_score(target, x, batch)
 
 
@@ -182,9 +185,11 @@ def _differentiable_score(target: Target, x: Tensor, batch: Tensor | None) -> Te
 def _check_twice_differentiable(target: Target, x: Tensor, batch: Tensor | None) -> None:
     """Differentiate ``Σ_i u_i log p(x_i)`` twice, with ``u`` to be differentiated too.
 
-    Without ``u`` a function that is ``once_differentiable`` returns a score that is silently a constant.
+    Without ``u`` a function that is ``once_differentiable`` returns a score that is silently a constant. What this
+    saves is its own: layers that are computed again, as :class:`LangevinNetwork` may, do not count it.
     """
-    with torch.enable_grad():
+    apart = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    with torch.enable_grad(), apart:
         x = x.detach().requires_grad_(True)
         u = torch.ones_like(x[:, 0], requires_grad=True)
         (slope,) = torch.autograd.grad(log_prob(target, x, batch) @ u, x, create_graph=True)

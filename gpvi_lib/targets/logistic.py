@@ -145,8 +145,9 @@ class LogisticPosterior:
     def laplace(self) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
         """Mean and covariance of a normal approximation, in float64: the weights' Laplace approximation at the best α.
 
-        α maximises its own posterior density, the weights integrated out by their Laplace approximation (MacKay 1992).
-        The joint mode of ``(w, log α)`` will not do: where data are few it lies at ``w = 0`` and an α in the thousands.
+        log α maximises its own posterior density, the weights integrated out by their Laplace approximation (MacKay
+        1992). The joint mode of ``(w, log α)`` will not do: where data are few it lies at ``w = 0`` and an α in the
+        thousands.
         """
         from scipy.optimize import minimize_scalar
 
