@@ -83,9 +83,10 @@ def test_2_a_step_on_the_exact_density():
 
 def test_3_all_four_maps_fold():
     test_12.test_with_lambda_1_and_noise_1_every_map_folds_at_last_and_never_comes_back()
+    test_12.test_printed_gpvi_is_folded_from_20000_steps_on()
     longest = {test_12.path(test_12.NARROW, name, "step")[-1] for name in test_12.POTENTIALS}
     assert longest == {200_000} and len(test_12.POTENTIALS) == 4
-    assert "with the exact inverse all four maps of Figures 4 to 7 fold within 200,000 steps (1 seed)" in told()
+    assert "with either inverse all four maps of Figures 4 to 7 fold within 200,000 steps (1 seed)" in told()
 
 
 def test_4_one_warm_step_diverges_and_a_converged_solver_does_not():

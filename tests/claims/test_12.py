@@ -20,6 +20,7 @@ WAVES = POTENTIALS[1:]
 BEST = tuple(FIGURES["sinusoid"].experiment.rows)
 PRINTED = tuple(method for method in FIGURES["sinusoid"].experiment.methods if method not in BEST)
 NARROW = "lambda_1_exact_jac_narrow"
+HELPER = "lambda_1_narrow"
 STDEVS = (1, 2, 6)
 
 
@@ -227,7 +228,7 @@ def test_once_folded_it_ends_between_1_1_and_1_9_nats_and_too_wide():
 def test_once_folded_it_is_behind_amortised_svgd_on_twin_moons_and_on_the_waves_within_a_tenth():
     behind = {name: end(NARROW, name)["kl"] - end("amortized_svgd", name)["kl"] for name in POTENTIALS}
     assert behind["twin_moons"] > 1 and all(abs(behind[name]) < 0.1 for name in WAVES)
-    said = "Amortised SVGD's binned KL is lower on twin moons. On the waves the order is open: both are within 0.1,"
+    said = "Amortised SVGD's binned KL is below these runs' on twin moons. On the waves the order is open: both are"
     assert said in told("12")
 
 
@@ -274,15 +275,75 @@ def test_on_the_sinusoid_the_helper_goes_on_coming_closer():
     assert round(found[1]["width_ratio"], 2) == 1.03
 
 
-def test_along_training_a_thousand_samples_say_0_20_and_0_43():
-    last = [path(m, "sinusoid", "sliced_wasserstein")[-1] for m in ("amortized_svgd", "gpvi")]
-    assert [round(float(value), 2) for value in last] == [0.20, 0.43]
+def test_by_kl_the_helper_without_lambda_has_the_best_end_of_all_generators_on_the_sinusoid():
+    others = ("amortized_svgd", "gpvi_exact_jac", HELPER, NARROW)
+    assert end("gpvi", "sinusoid")["kl"] < min(end(method, "sinusoid")["kl"] for method in others)
+    assert "By KL it is the best of the generators' long runs on the sinusoid." in told("12")
 
 
-def test_by_kl_the_helper_has_the_best_end_of_all_generators():
-    shown = [name for name in LONG.experiment.methods if not name.endswith("_lambda_1_narrow")]
-    others = [name for name in shown if name not in ("sinusoid_gpvi", "sinusoid_flow")]
-    assert end("gpvi", "sinusoid")["kl"] < min(LONG.record(name).metrics["kl"] for name in others)
+# printed GPVI, on a tenth of the batch
+
+
+def test_printed_gpvi_is_printed_but_for_its_batch():
+    for name in POTENTIALS:
+        config = LONG.record(f"{name}_{HELPER}").config
+        sampler, objective = config["sampler"], config["objective"]
+        assert (config["steps"], sampler["noise_scale"], sampler["input_stdev"]) == (200_000, 1, 1)
+        assert (sampler["hidden"], objective["inverse"]["kind"], objective["num_samples"]) == ([500, 500], "helper", 10)
+
+
+def test_printed_gpvi_has_these_widths_divergences_and_distances():
+    text, svgd = told("12"), "amortized_svgd"
+    widths = [end(HELPER, name)["width_ratio"] for name in WAVES]
+    assert f"has {min(widths):.2f} to {max(widths):.2f} of it on waves that it covers in part" in text
+    assert f"has {min(widths):.2f} to {max(widths):.2f} where it is, and less KL on all four." in text
+    assert [round(end(HELPER, name)["spread_1"], 2) for name in WAVES] == [0.60, 0.88, 0.49]
+    ours, rival = ([end(method, name)["kl"] for name in POTENTIALS] for method in (HELPER, svgd))
+    assert (np.array(ours) < rival).all()
+    moons = (
+        f"It has {ours[0]:.2f} nats on twin moons, where it has both moons and amortised SVGD one, with {rival[0]:.2f}."
+    )
+    assert moons in text
+    waves = "On the waves it has {:.2f}, {:.2f} and {:.2f}, against {:.2f}, {:.2f} and {:.2f}."
+    assert waves.format(*ours[1:], *rival[1:]) in text
+    ahead = [end(HELPER, n)["sliced_wasserstein"] < end(svgd, n)["sliced_wasserstein"] for n in POTENTIALS]
+    assert ahead == [True, False, False, False]
+    assert f"On the sinusoid it ends at {ours[1]:.2f} nats, the printed flow at" in text
+
+
+def test_printed_gpvi_has_both_moons_both_halves_and_neither_branch():
+    assert minority(end(HELPER, "twin_moons")["share_left"]) > 0.45
+    halves = [end(HELPER, "sin_bisect")[f"share_{part}"] for part in ("upper", "lower")]
+    assert halves[1] > 0.5 * due("sin_bisect")["lower"] and halves[0] > due("sin_bisect")["upper"]
+    upper, lower, fair = (f"{100 * x:.0f} %" for x in (*halves, due("sin_bisect")["lower"]))
+    assert f"just over the bar: {lower} of the samples, due {fair}, and {upper} above." in told("12")
+    branches = {part: end(HELPER, "sin_split")[f"share_{part}"] / due("sin_split")[part] for part in ("upper", "lower")}
+    assert max(branches.values()) < 0.3 and end(HELPER, "sin_split")["share_stem"] > 0.95
+
+
+def test_printed_gpvi_is_ahead_of_the_exact_inverse_at_the_same_lambda_and_noise_by_kl():
+    assert all(end(HELPER, name)["kl"] < end(NARROW, name)["kl"] for name in POTENTIALS)
+    pair = [end(method, "sinusoid")["kl"] for method in (HELPER, NARROW)]
+    assert "it is the other way round by KL, {:.2f} against {:.2f}.".format(*pair) in told("12")
+
+
+def test_printed_gpvi_is_folded_from_20000_steps_on():
+    for name in POTENTIALS:
+        step, negative = path(HELPER, name, "step"), path(HELPER, name, "negative_share")
+        assert (minority(negative[step >= 20_000]) > 0.005).all()
+    assert "All four maps are folded from 20,000 steps on." in told("12")
+
+
+def test_printed_gpvi_still_comes_closer_on_two_of_four():
+    change = [path(HELPER, name, "sliced_wasserstein")[-1] / path(HELPER, name, "sliced_wasserstein")[1]
+              for name in POTENTIALS]  # fmt: skip
+    assert change[0] < 0.25 and change[2] < 0.4 and abs(change[1] - 1) < 0.03 and 1.1 < change[3] < 1.2
+    delivered = np.concatenate([path(HELPER, name, "delivered")[1:] for name in POTENTIALS])
+    assert delivered.min() < 0 and 0.95 < delivered.max() < 1.05
+
+
+def test_with_lambda_1_the_helper_has_less_kl_at_noise_1_than_at_2():
+    assert CONTROLS.metric(HELPER, "kl").mean() < CONTROLS.metric("lambda_1", "kl").mean()
 
 
 def test_the_helpers_map_is_folded_all_along_and_what_it_delivers_goes_up_and_down():

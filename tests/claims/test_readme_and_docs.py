@@ -346,8 +346,15 @@ def test_the_densities_on_the_plane():
     assert f"did not find both within {energy.SPECS['gpvi']['steps']:,} steps" in said(UNPRINTED)
     test_12.test_once_folded_it_is_behind_amortised_svgd_on_twin_moons_and_on_the_waves_within_a_tenth()
     test_12.test_with_lambda_1_and_noise_1_every_map_folds_at_last_and_never_comes_back()
-    helper, svgd, flow = (test_12.end(m, "sinusoid")["kl"] for m in ("gpvi", "amortized_svgd", "flow"))
-    assert f"at {helper:.2f} nats and amortised SVGD at {svgd:.2f}" in said(UNPRINTED)
+    helper, flow = (test_12.end(m, "sinusoid")["kl"] for m in ("gpvi", "flow"))
+    ours, rival = (
+        "{:.2f}, {:.2f}, {:.2f} and {:.2f}".format(*(test_12.end(m, name)["kl"] for name in test_12.POTENTIALS))
+        for m in (test_12.HELPER, "amortized_svgd")
+    )
+    assert f"GPVI ends at {ours} nats on the four, amortised SVGD at {rival} (one seed each)" in said(UNPRINTED)
+    assert f"On the sinusoid it ends at {helper:.2f} without λ" in said(UNPRINTED)
+    test_12.test_printed_gpvi_has_these_widths_divergences_and_distances()
+    test_12.test_printed_gpvi_has_both_moons_both_halves_and_neither_branch()
     assert f"ends there at {flow:.2f} nats" in said(UNPRINTED)
 
 
