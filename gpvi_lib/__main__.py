@@ -318,11 +318,10 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
 
     with _damage_named() as damaged:
         table = board.build(profile)
-        path = board.write(profile)
     _print_scores(table, verdicts=get_profile(profile).name == "paper")
-    print(f"written to {shown(path)}")
     if damaged:
-        raise GPVIError(f"{len(damaged)} damaged records are missing above; docs/ is left as it is")
+        raise GPVIError(f"{len(damaged)} damaged records are missing above; nothing is written")
+    print(f"written to {shown(board.write(profile))}")
     updates = {"how-far": how_far.update} | dict.fromkeys(pages.PAGES, pages.update)
     if profile == "paper" and results_root() == repository() / "results":  # they speak of those alone
         for name, update in updates.items():
@@ -440,7 +439,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=arguments, prog_name="python -m gpvi_lib")
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            print("interrupted: what was done is kept, and the same command goes on from there", file=sys.stderr)
+            print(
+                "interrupted: records and checkpoints are kept; where they are reused (queue, run at paper or with a "
+                "--budget) the same command goes on from there",
+                file=sys.stderr,
+            )
         raise
     except OutOfTime as stopped:
         print(stopped, file=sys.stderr)

@@ -43,7 +43,8 @@ def load(path: Path, device: torch.device, *names: str) -> dict:
         names: what has to be in it.
 
     Raises:
-        GPVIError: if the file is no checkpoint, not all of one, was changed after it was written, or lacks a name.
+        GPVIError: if the file cannot be read, is no checkpoint, not all of one, was changed after it was written, or
+            lacks a name.
 
     Example:
         >>> from pathlib import Path
@@ -51,6 +52,11 @@ def load(path: Path, device: torch.device, *names: str) -> dict:
         >>> load(Path("run.pt"), torch.device("cpu"))
         {'step': 3}
     """
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:  # it may be whole
+        raise GPVIError(f"{path} cannot be read: {error.strerror or error}") from error
     try:
         state = torch.load(path, map_location=device, weights_only=True)
         seal = state.pop(CHECKSUM)

@@ -552,7 +552,7 @@ class RegressionData:
         Inputs or targets that are constant over the training data are only shifted. New rows:
         :meth:`standardised_inputs`.
         """
-        shift, factor = float(self.targets.mean()), float(self.targets.std(correction=0)) or 1.0
+        shift, factor = float(self.targets.mean()), float(_scale_of(self.targets))
         inputs, test_inputs = (self.standardised_inputs(x) for x in (self.inputs, self.test_inputs))
         targets, test_targets = ((y - shift) / factor for y in (self.targets, self.test_targets))
         return RegressionData(inputs, targets, test_inputs, test_targets, self.columns), shift, factor
@@ -577,8 +577,8 @@ class RegressionData:
             raise ValueError(f"rows must be (m, {p}), as the {p} inputs, got {tuple(new.shape)}")
         if self.columns is not None and (given := _columns(rows)) not in (None, self.columns):
             raise ValueError(f"the columns must be {list(self.columns)}, in this order, got {list(given)}")
-        mean, sd = self.inputs.mean(0), self.inputs.std(0, correction=0)
-        return (new.to(mean) - mean) / torch.where(sd > 0, sd, torch.ones_like(sd))
+        mean = self.inputs.mean(0)
+        return (new.to(mean) - mean) / _scale_of(self.inputs)
 
     def validation(self, seed: int = 0) -> RegressionData:
         """The training data alone, split again at random: for choices that must not see a test target."""
@@ -619,6 +619,11 @@ def _columns(values) -> tuple | None:
 def _column(values, place: int) -> str:
     """A data frame's own name for a column, or its number."""
     return repr(values.columns[place]) if hasattr(values, "columns") else str(place)
+
+
+def _scale_of(x: Float[Tensor, "n ..."]) -> Tensor:
+    """Standard deviations over the first axis, 1 where all values are the same: rounding may give those a tiny one."""
+    return torch.where(x.amax(0) > x.amin(0), x.std(0, correction=0), 1.0)
 
 
 def _random_split(inputs: Tensor, targets: Tensor, test_fraction: float, seed: int) -> RegressionData:

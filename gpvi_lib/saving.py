@@ -191,8 +191,9 @@ def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sample
     try:
         with safetensors.safe_open(path, "pt") as file:
             metadata, state = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}
-    except FileNotFoundError:
-        raise GPVIError(f"{path} does not exist: save_sampler(sampler, path) writes it") from None
+    except FileNotFoundError:  # safetensors says so of a file that it may not read, too
+        why = "cannot be read" if path.exists() else "does not exist: save_sampler(sampler, path) writes it"
+        raise GPVIError(f"{path} {why}") from None
     except (safetensors.SafetensorError, OSError) as error:
         raise GPVIError(f"{path} is no safetensors file or is truncated: {error}") from None
     if metadata.get("format") != FORMAT:

@@ -454,3 +454,12 @@ def test_constant_targets_are_only_shifted():
     own = data.RegressionData.random_split([[1, 2], [3, 4], [5, 7], [7, 8]], [2.0] * 4, 0.25)
     scaled, shift, factor = own.standardised()
     assert (shift, factor) == (2.0, 1.0) and torch.equal(scaled.targets, torch.zeros(3, dtype=torch.float64))
+
+
+def test_what_is_constant_over_the_training_data_is_only_shifted():
+    """The standard deviation of 54 times 0.1 is a rounding error."""
+    constant = data.RegressionData.random_split([[0.1]] * 60, [0.1] * 60, test_fraction=0.1)
+    assert float(constant.targets.std(correction=0)) > 0
+    scaled, shift, factor = constant.standardised()
+    assert factor == 1 and abs(shift - 0.1) < 1e-12 and float(scaled.inputs.abs().max()) < 1e-12
+    assert abs(float(constant.standardised_inputs([[0.2]])) - 0.1) < 1e-12

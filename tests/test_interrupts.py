@@ -95,7 +95,7 @@ def test_an_interrupt_ends_all_cells_of_a_run_and_keeps_their_checkpoints(start,
     (os.killpg if to == "the group" else os.kill)(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said.splitlines()[-1] == "interrupted: what was done is kept, and the same command goes on from there"
+    assert said.splitlines()[-1].startswith("interrupted: records and checkpoints are kept;")
     assert "Traceback" not in said
     assert soon(lambda: not any(map(lives, told(tmp_path))), patience=30)
     assert len(told(tmp_path)) == jobs  # the pool had two more cells in store

@@ -179,3 +179,10 @@ def _newest(folder):
 def test_an_experiment_can_be_sent_to_a_worker(name):
     there, here = pickle.loads(pickle.dumps(EXPERIMENTS[name])), EXPERIMENTS[name]
     assert there.methods == here.methods and there.data_sets("paper") == here.data_sets("paper")
+
+
+def test_a_list_with_another_key_is_refused(tmp_path):
+    path = tmp_path / "runs.toml"
+    path.write_text("[[entries]]\n")
+    with pytest.raises(UnknownName, match="entries"):
+        queue.read(path, get_experiment)

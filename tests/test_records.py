@@ -384,14 +384,20 @@ def test_truncated(part):
     path.write_bytes(content[: int(part * len(content))])
     message = refusal(RecordDamaged)
     assert "is truncated" in message
-    assert "git checkout -- " in message
-    assert "delete it" in message
+    assert "delete svgd-seed0.json and .safetensors and run it again" in message
 
 
-def test_only_committed_records_can_be_restored():
+def test_only_committed_records_can_be_restored(monkeypatch, tmp_path):
+    path = runner.run_or_load(CELL).path
+    path.write_text("{")
+    assert "git checkout" not in refusal(RecordDamaged)  # it is in another folder than the repository's
+    monkeypatch.setattr(records, "repository", lambda: tmp_path)
+    assert f"restore it with `git checkout -- {path}` or" in refusal(RecordDamaged)
     path = runner.run_or_load(TOY.cell("svgd", 0, "quick")).path
     path.write_text("{")
-    with pytest.raises(RecordDamaged, match=r"is truncated: not valid JSON; delete it and run it again$"):
+    with pytest.raises(
+        RecordDamaged, match=r"is truncated: not valid JSON; delete .*-seed0.json and .safetensors and run it again$"
+    ):
         records.load(TOY.cell("svgd", 0, "quick"))
 
 
@@ -416,7 +422,6 @@ def test_hand_edited_metric():
     edit(path, metrics={"error": 0.05, "accuracy": 0.95})
     message = refusal(RecordDamaged)
     assert "svgd-seed0.json was edited after it was written" in message
-    assert "git checkout -- " in message
 
 
 def test_edited_arrays_file():
@@ -789,3 +794,18 @@ def test_deviations_name_the_steps_and_the_rates_of_the_configuration(name):
         config, said = experiment.config(method, "paper"), experiment.deviations(method, "paper")
         for key, pattern in NAMED.items():
             assert {float(number.replace(",", "")) for number in re.findall(pattern, said)} <= {config.get(key)}, said
+
+
+def test_a_record_is_replaced_whole_or_not_at_all(monkeypatch):
+    before = runner.run_or_load(CELL)
+    made = records.write_temporary
+
+    def no_room(path, content):
+        if path.suffix == ".json":
+            raise CannotWrite(f"cannot write {path}: no room")
+        return made(path, content)
+
+    monkeypatch.setattr(records, "write_temporary", no_room)
+    with pytest.raises(CannotWrite, match="no room"):
+        runner.run_or_load(CELL, fresh=True)
+    assert records.load(CELL).digest == before.digest and not list(before.path.parent.glob(".*.tmp"))

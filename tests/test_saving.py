@@ -13,6 +13,7 @@ from gpvi_lib import (
     MultiplicativeFlow,
     NegativeELBO,
     Particles,
+    checkpoints,
     fit,
     load_sampler,
 )
@@ -160,3 +161,11 @@ def test_a_folder_and_a_device_that_is_none_are_named(rng, tmp_path):
         load_sampler(tmp_path)
     with pytest.raises(GPVIError, match="device must be one that is here, such as 'cpu', got 'nonsense'"):
         load_sampler(save(generator(rng), tmp_path / "s"), device="nonsense")
+
+
+@pytest.mark.parametrize("what", [load_sampler, lambda path: checkpoints.load(path, torch.device("cpu"))])
+def test_a_folder_in_place_of_a_file_is_not_called_damaged_or_missing(what, tmp_path):
+    with pytest.raises(GPVIError) as refused:
+        what(tmp_path)
+    assert "cannot be read" in str(refused.value) or "no safetensors file" in str(refused.value)
+    assert "delete it" not in str(refused.value) and "does not exist" not in str(refused.value)

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpvi_lib.errors import GPVIError
+from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.lab import provenance, records, runner
 from gpvi_lib.lab.experiment import Cell, Experiment
 from gpvi_lib.lab.profiles import get_profile
@@ -70,16 +70,18 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
 
     Raises:
         GPVIError: if there is no such file, or an entry lacks something, naming entry and key.
-        UnknownName: if an experiment or a method does not exist.
+        UnknownName: if an experiment or a method does not exist, or the list has another key than ``entry``.
     """
     try:
-        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("entry", [])
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise GPVIError(f"there is no list of runs {shown(path)}; write one, or name another file") from None
     except tomllib.TOMLDecodeError as error:
         raise GPVIError(f"{shown(path)} is not TOML: {error}") from None
+    for key in content.keys() - {"entry"}:
+        raise UnknownName.among(f"key of {shown(path)}", key, ["entry"])
     found: dict[Cell, QueuedCell] = {}
-    for number, entry in enumerate(entries, 1):
+    for number, entry in enumerate(content.get("entry", []), 1):
         for key, kind in KEYS.items():
             if not isinstance(entry.get(key), kind):
                 raise GPVIError(f"entry {number} of {shown(path)} needs {key!r}, got {entry.get(key)!r}")

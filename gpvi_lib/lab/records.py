@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +24,7 @@ from torch import Tensor
 from gpvi_lib.errors import CannotWrite, RecordDamaged, RecordError, RecordMissing, RecordStale, RecordWarning
 from gpvi_lib.lab.experiment import Cell, Experiment, Outcome
 from gpvi_lib.lab.profiles import Profile, get_profile
-from gpvi_lib.paths import results_root, shown, write_atomically, write_temporary
+from gpvi_lib.paths import repository, results_root, shown, write_atomically, write_temporary
 
 if TYPE_CHECKING:
     import pandas
@@ -169,8 +170,9 @@ def _run_command(experiment: str, method: str, profile: str) -> str:
 
 
 def _damaged(path: Path, what: str) -> RecordDamaged:
-    kept = f"restore it with `git checkout -- {shown(path)}` or " if path.parts[-3] == "paper" else ""
-    return RecordDamaged(f"{shown(path)} {what}; {kept}delete it and run it again")
+    ours = path.is_relative_to(repository()) and path.parts[-3] == "paper"
+    kept = f"restore it with `git checkout -- {shlex.quote(str(shown(path)))}` or " if ours else ""
+    return RecordDamaged(f"{shown(path)} {what}; {kept}delete {path.stem}.json and .safetensors and run it again")
 
 
 def _parse(path: Path) -> Record:
@@ -270,18 +272,23 @@ def write(record: Record, arrays: bytes | None) -> Record:
     digest = sha256_of(fields)
     text = json.dumps(fields | {"digest": digest}, indent=2, allow_nan=False) + "\n"
     arrays_path = _arrays_path(record.path)
-    if arrays is not None:
-        temporary = write_temporary(arrays_path, arrays)
-        try:
-            record.path.unlink(missing_ok=True)
-            os.replace(temporary, arrays_path)
-        except OSError as error:
-            raise CannotWrite(f"cannot write {shown(arrays_path)}: {error.strerror or error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
-    write_atomically(record.path, text.encode())
     if arrays is None:
+        write_atomically(record.path, text.encode())
         arrays_path.unlink(missing_ok=True)
+        return replace(record, digest=digest)
+    pairs = [(write_temporary(arrays_path, arrays), arrays_path)]
+    try:
+        pairs.append(
+            (write_temporary(record.path, text.encode()), record.path)
+        )  # there is room for both, or nothing goes
+        record.path.unlink(missing_ok=True)
+        for temporary, path in pairs:
+            os.replace(temporary, path)
+    except OSError as error:
+        raise CannotWrite(f"cannot write {shown(record.path)}: {error.strerror or error}") from error
+    finally:
+        for temporary, _ in pairs:
+            temporary.unlink(missing_ok=True)
     return replace(record, digest=digest)
 
 

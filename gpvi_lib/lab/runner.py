@@ -186,7 +186,7 @@ def run_or_load(
         dirty: at `paper`, compute even if the package differs from its commit.
 
     Raises:
-        RecordDamaged: if its record is damaged; that may be the only copy, so it is not overwritten.
+        RecordDamaged: if its record is damaged; that may be the only copy, so it is not overwritten unless `fresh`.
         GPVIError: if the package differs from its commit, at `paper` without `dirty`.
         RecordError: if the run returns a metric that is not finite, or too large arrays.
     """

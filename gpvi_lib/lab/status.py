@@ -6,6 +6,7 @@ which goes when the cell ends. A sweep on a terminal draws the lines of its cell
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import threading
@@ -40,7 +41,8 @@ class LastLine(io.TextIOBase):
             if line:
                 self.beyond.write(text)
         elif line and time.monotonic() - self.written >= self.every:
-            self.path.write_text(line, encoding="utf-8")
+            with contextlib.suppress(OSError):  # it only informs: training goes on without the file
+                self.path.write_text(line, encoding="utf-8")
             self.written = time.monotonic()
         return len(text)
 
