@@ -99,6 +99,10 @@ class Minibatches:
         self.order, self.position = state["order"], state["position"]
 
 
+KEPT = ("step", "sampler", "optimizer", "objective", "batches", "rng", "history", "diagnostics", "seconds")
+"""What a checkpoint of :func:`fit` holds, beside what identifies the run."""
+
+
 class Training:
     """Everything that changes during training, so that a checkpoint can hold it whole.
 
@@ -243,7 +247,7 @@ class Training:
         Raises:
             GPVIError: if it is another run's, naming what differs.
         """
-        state = checkpoints.load(path, self.rng.device)
+        state = checkpoints.load(path, self.rng.device, *KEPT)
         saved = state.get("run", {})
         if checkpoints.checksum(dict(self.sampler.named_parameters())) == checkpoints.checksum(
             {name: state["sampler"][name] for name, _ in self.sampler.named_parameters() if name in state["sampler"]}

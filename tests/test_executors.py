@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 from slow_experiment import SLOW
 
-from gpvi_lib.errors import GPVIError, OutOfTime, UnknownName
+from gpvi_lib.errors import DivergedError, GPVIError, OutOfTime, SweepError, UnknownName
 from gpvi_lib.lab import executors, runner
 
 distributed = pytest.importorskip("distributed")
@@ -61,6 +62,16 @@ def test_a_dask_worker_that_is_killed_loses_nothing_and_nothing_is_done_twice(cl
     assert begun == Counter(map(str, range(6))) + again
     # Had it just ended when it was killed, it may have ended twice; its record was then not yet written.
     assert ended - (again if ("end", *killed[0]) in log() else Counter()) == Counter(map(str, range(6)))
+
+
+def test_a_failed_run_does_not_hide_that_the_time_was_up(log):
+    def first_fails(config, method, context):
+        if context.seed == 0:
+            raise DivergedError("nan at step 7")
+        return SLOW.run(config, method, context)
+
+    with pytest.raises(SweepError, match=r"1 of 6 runs .* nan at step 7; .*time is up with [1-5] of 6 runs to do"):
+        runner.sweep(replace(SLOW, run=first_fails), "paper", progress=False, budget=0.9)
 
 
 @pytest.mark.parametrize("profile", ["paper", "quick"])

@@ -1180,3 +1180,9 @@ def test_a_fit_that_ends_folded_says_so_and_names_the_remedy(slopes, objective, 
     found = [str(one.message) for one in recwarn if one.category is FoldWarning]
     assert len(found) == (remedy is not None)
     assert all("Start noise_scale near the scale of the target" in one and remedy in one for one in found)
+
+
+def test_a_checkpoint_of_another_loop_is_refused(tmp_path):
+    checkpoints.save(tmp_path / "run.pt", {"chains": torch.zeros(3)})
+    with pytest.raises(GPVIError, match="is no checkpoint or is damaged"):
+        train("svgd", checkpoint=tmp_path / "run.pt")

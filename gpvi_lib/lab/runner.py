@@ -345,10 +345,12 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
             except Exception as error:  # whatever ends one cell must not end the others
                 failed.append(_failure(cell, error, label))
             bar.update()
+    time_up = f"{label}: time is up with {stopped} of {len(cells)} runs to do; run it again to go on"
     if failed:
-        raise SweepError(f"{len(failed)} of {len(cells)} runs of {label} failed: {'; '.join(failed)}")
+        also = [time_up] if stopped else []
+        raise SweepError(f"{len(failed)} of {len(cells)} runs of {label} failed: {'; '.join([*failed, *also])}")
     if stopped:
-        raise OutOfTime(f"{label}: time is up with {stopped} of {len(cells)} runs to do; run it again to go on")
+        raise OutOfTime(time_up)
 
 
 def _failure(cell: Cell, error: Exception, label: str) -> str:
