@@ -22,7 +22,7 @@ from gpvi_lib.trust_report import Finding
 K_HAT = 0.7
 """Trust up to it, or ``1 - 1 / log10(S)`` for S draws (Vehtari et al. 2024, Pareto smoothed importance sampling)."""
 K_HAT_NO_MEAN = 1.0
-"""Don't above it: the fitted tail of the weights has no finite mean (the same paper)."""
+"""Don't above it, for the fitted tail of the weights has no finite mean (the same paper)."""
 EVEN = 0.99
 """Trust k̂ whatever it is from this effective share on, for it is of a tail that carries next to no weight (ours)."""
 TOTAL_VARIATION = 0.25
