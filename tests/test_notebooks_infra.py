@@ -11,11 +11,11 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-import nbclient
 import nbformat
 import pytest
 import toy_experiment
 from forked_kernels import NbvalKernels
+from nbconvert.preprocessors import CellExecutionError, ExecutePreprocessor
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from notebook_checks import problems
 
@@ -183,9 +183,9 @@ def test_nbval_computes_no_record_at_paper(books):
         "from gpvi_lib.experiments import get_experiment\nfrom gpvi_lib.lab.runner import sweep",
         "sweep(get_experiment('fpovi-exact'), profile, methods=['draws'], seeds=[0], dirty=True)",
     )
-    client = nbclient.NotebookClient(nbformat.read(path, as_version=4), kernel_manager_class=NbvalKernels, timeout=60)
-    with pytest.raises(nbclient.exceptions.CellExecutionError, match="only read records"):
-        client.execute(cwd=str(books))
+    run = ExecutePreprocessor(kernel_manager_class=NbvalKernels, timeout=60)
+    with pytest.raises(CellExecutionError, match="only read records"):
+        run.preprocess(nbformat.read(path, as_version=4), {"metadata": {"path": str(books)}})
 
 
 # Refreshing
