@@ -277,10 +277,8 @@ def write(record: Record, arrays: bytes | None) -> Record:
         arrays_path.unlink(missing_ok=True)
         return replace(record, digest=digest)
     pairs = [(write_temporary(arrays_path, arrays), arrays_path)]
-    try:
-        pairs.append(
-            (write_temporary(record.path, text.encode()), record.path)
-        )  # there is room for both, or nothing goes
+    try:  # there is room for both before the old ones go
+        pairs.append((write_temporary(record.path, text.encode()), record.path))
         record.path.unlink(missing_ok=True)
         for temporary, path in pairs:
             os.replace(temporary, path)
