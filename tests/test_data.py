@@ -226,6 +226,27 @@ def test_nothing_is_downloaded_unless_asked(downloads, tmp_path, monkeypatch):
     assert downloads == [tmp_path, tmp_path / "other"]
 
 
+def test_files_that_torchvision_would_take_unchecked_are_named(fake_mnist, downloads, tmp_path):
+    data.download("mnist", tmp_path)  # all there, as published
+    truncate(fake_mnist / "train-images-idx3-ubyte")
+    with pytest.raises(DataMissing, match="train-images-idx3-ubyte is truncated or altered .*: delete it and run"):
+        data.download("mnist", tmp_path)
+    (fake_mnist / "train-images-idx3-ubyte").unlink()
+    (tmp_path / "MNIST" / "processed").mkdir()
+    with pytest.raises(DataMissing, match="MNIST/processed is an old version's .*: delete it and run"):
+        data.download("mnist", tmp_path)
+    assert downloads == []
+
+
+def test_a_part_of_cifar100_is_not_all_of_it(tmp_path):
+    (tmp_path / "cifar-100-python").mkdir()
+    for part in ("test", "meta"):
+        (tmp_path / "cifar-100-python" / part).touch()
+    assert not data.available("cifar100", tmp_path)
+    (tmp_path / "cifar-100-python" / "train").touch()
+    assert data.available("cifar100", tmp_path)
+
+
 @pytest.mark.parametrize("name", ["digits", "emnist", ""])
 def test_only_known_sets_can_be_downloaded(downloads, name):
     with pytest.raises(UnknownName, match="downloadable data set .*cifar10.*mnist"):

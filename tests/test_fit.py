@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -139,9 +140,13 @@ def test_checkpoints_do_not_change_a_run(tmp_path):
     ("changes", "differs"),
     [
         ({"case": "amortised gfsf"}, "objective"),
-        ({"case": "mean field"}, "sampler, first parameters"),
+        (
+            {"case": "mean field"},
+            "sampler, first parameters, sampler.noise_dim, sampler.activation, sampler.input_stdev",
+        ),
         ({"batch_size": 10}, "batch_size, target"),
         ({"lr": 0.06, "weight_decay": 0.1}, "lr, weight_decay"),
+        ({"lr": 0.05 * (1 + 1e-6)}, "lr"),
         ({"steps": 13}, "steps, over which the rate decays"),
     ],
 )
@@ -168,6 +173,13 @@ def test_the_checkpoint_of_other_data_is_refused_and_that_of_a_longer_run(tmp_pa
         BayesianLinearRegression(inputs, targets), steps=11, **arguments
     )  # constant rate: it goes on
     assert longer.seconds > 0
+
+
+def test_a_setting_that_only_the_first_run_had_is_named(tmp_path):
+    checkpoint = tmp_path / "run.pt"
+    train("elbo", checkpoint=checkpoint)
+    with pytest.raises(GPVIError, match=r"\(what differs: final_lr, steps, over which the rate decays\)"):
+        train("elbo", checkpoint=checkpoint, final_lr=None)
 
 
 @pytest.mark.parametrize("elsewhere", [math.nan, "refused"])
@@ -648,6 +660,25 @@ class Bare:
 
     def __init__(self, function, dim=DIM):
         self.log_prob, self.dim = lambda x, batch=None: function(x), dim
+
+
+class Far(Bare):
+    """A target whose data, in a container, move it only where no probe looks."""
+
+    def __init__(self, parts):
+        super().__init__(lambda x: -0.5 * x.square().sum(-1) - 1e9 * (x[:, 0] < -5))
+        self.parts = parts
+
+
+@pytest.mark.parametrize(
+    ("of", "name"), [(lambda x: [x], "[0]"), (lambda x: {"inputs": (x, x)}, "['inputs'][0]")], ids=["list", "dict"]
+)
+def test_data_in_containers_identify_a_run(of, name, tmp_path):
+    arguments = {"optimizer": Adam(1e-3), "progress": False, "steps": 2, "checkpoint": tmp_path / "run.pt"}
+    fit(Particles(torch.eye(6, DIM)), Far(of(torch.ones(3))), ParVI(), seed=0, **arguments)
+    fit(Particles(torch.eye(6, DIM)), Far(of(torch.ones(3))), ParVI(), seed=0, **arguments)
+    with pytest.raises(GPVIError, match=re.escape(f"target.parts{name}")):
+        fit(Particles(torch.eye(6, DIM)), Far(of(torch.zeros(3))), ParVI(), seed=0, **arguments)
 
 
 class Broken(Bare):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, writes
 
-from gpvi_lib.lab import runner
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.lab.processes import process_pool
 
 TESTS = Path(__file__).parent
 
@@ -119,8 +120,19 @@ def test_no_worker_and_no_kernel_outlives_the_notebooks_command(start, kill, tmp
 
 
 def test_a_pool_ends_its_processes_with_an_error_in_its_block(tmp_path):
-    with pytest.raises(KeyboardInterrupt), runner.process_pool(2) as pool:
+    with pytest.raises(KeyboardInterrupt), process_pool(2) as pool:
         futures = [pool.submit(time.sleep, 600) for _ in range(4)]
         assert soon(futures[1].running)
         raise KeyboardInterrupt
     assert all(future.done() for future in futures)
+
+
+def test_a_process_that_is_killed_fails_its_own_call_alone():
+    with process_pool(2) as pool:
+        before = [pool.submit(os.getpid) for _ in range(4)]
+        killed = pool.submit(signal.raise_signal, signal.SIGKILL)
+        after = [pool.submit(os.getpid) for _ in range(4)]
+        with pytest.raises(GPVIError, match="its process was killed.*fewer --jobs"):
+            killed.result()
+        processes = {future.result() for future in (*before, *after)}
+    assert 2 <= len(processes) <= 3 and os.getpid() not in processes

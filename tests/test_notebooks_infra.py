@@ -63,6 +63,8 @@ def test_find_by_path_name_or_number(books):
     assert notebooks.find(["03", "00"]) == [second, first]
     with pytest.raises(UnknownName, match=r"unknown notebook '04' \(valid: 00-start, 03-kernels\)"):
         notebooks.find(["04"])
+    with pytest.raises(UnknownName, match="elsewhere/03-kernels.ipynb"):  # of a copy that is not there
+        notebooks.find([f"{books}/elsewhere/03-kernels.ipynb"])
 
 
 def test_parameters_are_read_and_not_run(books):
@@ -210,6 +212,14 @@ def test_refresh_keeps_the_old_notebook_when_a_cell_fails(books):
         notebooks.refresh(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in books.iterdir()] == ["00-start.ipynb"]
+
+
+def test_refresh_keeps_what_was_edited_while_it_ran(books):
+    path = make(books, "00-start", "with open('00-start.ipynb', 'ab') as file: file.write(b' ')")
+    before = path.read_bytes()
+    with pytest.raises(NotebookError, match="00-start.ipynb was edited while it ran and is left as it is"):
+        notebooks.refresh(path)
+    assert path.read_bytes() == before + b" "
 
 
 def test_normalise_strips_what_changes_and_keeps_the_rest(books):

@@ -59,7 +59,8 @@ def made_up(rng, quality, seeds=1, between_seeds=0.0, alike=False):
         method: [one_seed(gain + (luck[i] if alike else between_seeds * rng.normal())) for i in range(seeds)]
         for method, gain in quality.items()
     }
-    return report.Runs(DIGITS, None, arrays, TABLE)
+    board = pandas.DataFrame([{"method": method, "seed": seed} for method in quality for seed in range(seeds)])
+    return report.Runs(DIGITS, board, arrays, TABLE)
 
 
 @pytest.mark.parametrize(("seeds", "between_seeds"), [(1, 0.0), (3, 0.0), (3, 0.2)])
@@ -94,6 +95,9 @@ def test_the_paired_interval_covers_the_truth_and_is_shorter_where_methods_start
     )
     assert np.mean((paired[:, 1] <= high - low) & (high - low <= paired[:, 2])) > 0.95 - 0.044
     assert np.median(paired[:, 2] - paired[:, 1]) < 0.7 * np.median(apart[:, 2] - apart[:, 1])
+    other_seeds = several[0].board.assign(seed=[0, 1, 2, 0, 1, 3])
+    with pytest.raises(ValueError, match=r"same seeds of both; gpvi has \[0, 1, 3\], svgd \[0, 1, 2\]"):
+        report.auroc_difference(replace(several[0], board=other_seeds), "gpvi", "svgd", paired=True)
 
 
 def test_a_difference_in_words():

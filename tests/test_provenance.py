@@ -2,12 +2,14 @@
 
 import os
 import subprocess
+from dataclasses import replace
 
 import pytest
 from toy_experiment import CALLS, TOY, redirect
 
+from gpvi_lib import checkpoints
 from gpvi_lib.__main__ import main
-from gpvi_lib.errors import GPVIError
+from gpvi_lib.errors import GPVIError, OutOfTime
 from gpvi_lib.experiments import EXPERIMENTS, get_experiment
 from gpvi_lib.lab import provenance, queue, records, runner
 
@@ -57,6 +59,59 @@ def test_outside_a_repository_nothing_is_refused_and_nothing_looked_up(monkeypat
         provenance.history()
 
 
+def test_unpacked_in_the_repository_of_something_else_there_is_no_commit(project, monkeypatch):
+    monkeypatch.setattr(provenance, "repository", lambda: project[0] / "gpvi_lib")
+    assert provenance.commit() == "unknown" and not provenance.has_changes()
+
+
+def test_where_git_cannot_tell_nothing_counts_as_clean(project):
+    (project[0] / ".git" / "index").write_bytes(b"damaged")
+    assert provenance.commit() == f"{project[1][-1]}+changes"
+    with pytest.raises(GPVIError, match="differs from its commit"):
+        provenance.require_clean()
+
+
+def test_what_was_loaded_counts_not_what_was_committed_since(project, monkeypatch):
+    monkeypatch.setattr(provenance, "LOADED", f"{project[1][0]}+changes")
+    with pytest.raises(GPVIError, match="when this process began.*restart the kernel.*--dirty"):
+        provenance.require_clean()
+
+
+def stopped_then(monkeypatch, tmp_path, first, second, dirty=False):
+    """The record of a run that began and was stopped with the code of one commit, and ended with that of another."""
+    redirect(monkeypatch, tmp_path)
+
+    def run(config, method, context):
+        checkpoints.save(context.checkpoint, {"step": 3})
+        raise OutOfTime("stopped")
+
+    monkeypatch.setattr(provenance, "LOADED", first)
+    with pytest.raises(OutOfTime):
+        runner.run_or_load(replace(TOY, run=run).cell("svgd", 0, "paper"), progress=False, dirty=True)
+    monkeypatch.setattr(provenance, "LOADED", second)
+    return runner.run_or_load(TOY.cell("svgd", 0, "paper"), progress=False, dirty=dirty)
+
+
+def test_a_resumed_run_names_the_commit_at_which_it_began(project, monkeypatch, tmp_path):
+    folder, (_, last) = project
+    (folder / "notes.txt").touch()
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "no code")
+    record = stopped_then(monkeypatch, tmp_path, last, git(folder, "rev-parse", "HEAD"))
+    assert record.commit == last
+    assert not list((tmp_path / "build" / "checkpoints").rglob("*.*"))
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_it_is_not_resumed_with_other_code(project, monkeypatch, tmp_path, changed):
+    first, last = project[1]
+    begun = f"{last}+changes" if changed else first
+    with pytest.raises(GPVIError, match=f"began with the code of .*check {begun[:40]} out.* delete .*svgd.*--dirty"):
+        stopped_then(monkeypatch, tmp_path, begun, last)
+    assert runner.checkpoint_path(TOY.cell("svgd", 0, "paper")).exists() and CALLS == []
+    assert stopped_then(monkeypatch, tmp_path, begun, last, dirty=True).commit == f"{begun[:40]}+changes"
+
+
 def test_the_history_is_all_that_leads_here(project):
     folder, commits = project
     assert provenance.history() == set(commits)
@@ -95,7 +150,7 @@ def edited(monkeypatch, tmp_path):
     redirect(monkeypatch, tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "toy", TOY)
     monkeypatch.setattr(provenance, "has_changes", lambda: True)
-    monkeypatch.setattr(provenance, "commit", lambda: "a+changes")
+    monkeypatch.setattr(provenance, "LOADED", "a+changes")
 
 
 def sweep(profile, **options):
@@ -153,9 +208,9 @@ def test_the_list_of_records_in_doubt(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(provenance, "history", lambda: frozenset("ab"))
     assert call(capsys, "list", "--unprovenanced")[1].splitlines()[-1] == "0 of 0 records"
     for seed, commit in enumerate(("a", "b+changes", "c")):
-        monkeypatch.setattr(provenance, "commit", lambda commit=commit: commit)
-        runner.run_or_load(TOY.cell("svgd", seed, "paper"), progress=False)
-        runner.run_or_load(TOY.cell("gpvi", seed, "paper"), progress=False) if commit == "c" else None
+        monkeypatch.setattr(provenance, "LOADED", commit)
+        runner.run_or_load(TOY.cell("svgd", seed, "paper"), progress=False, dirty=True)
+        runner.run_or_load(TOY.cell("gpvi", seed, "paper"), progress=False, dirty=True) if commit == "c" else None
     code, out, _ = call(capsys, "list", "--unprovenanced")
     assert code == 0 and [line.split() for line in out.splitlines()] == [
         ["experiment", "method", "seeds", "minutes", "why"],

@@ -177,9 +177,10 @@ from gpvi_lib.lab import runner
 
 replace, left = os.replace, [{complete}]
 def killed(source, target):
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left[0] -= 1
+    if target.is_relative_to(os.environ["GPVI_RESULTS"]):
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
     replace(source, target)
 os.replace = killed
 runner.run_or_load(TOY.cell("svgd", 0, "paper"), fresh=True, dirty=True)
@@ -334,8 +335,9 @@ def test_a_folder_that_takes_no_file_is_noticed_before_anything_runs(variable, f
 
 
 def test_a_full_disk_ends_a_sweep_at_once(monkeypatch):
-    def full(file):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(file):  # once the run has ended
+        if CALLS:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "require_folders", lambda cells: None)
@@ -724,6 +726,15 @@ def test_a_failed_cell_does_not_lose_the_others(jobs, caplog, tmp_path):
         for seed in (0, 1)
         if (method, seed) not in {("diverges", 1), ("buggy", 1)}
     }
+
+
+def test_a_killed_process_does_not_lose_the_others(tmp_path):
+    methods = ("killed", "svgd", "plain")
+    with pytest.raises(SweepError, match="^1 of 6 runs of toy failed: killed seed 1: its process was killed"):
+        runner.sweep(replace(TOY, methods=methods), "paper", seeds=(0, 1), jobs=2, progress=False)
+    recorded = {name for name in files(tmp_path / "results") if name.endswith(".json")}
+    assert len(recorded) == 5 and "paper/toy/killed-seed1.json" not in recorded
+    assert not any(name.endswith(".txt") for name in files(tmp_path / "build"))  # nothing looks as if it still ran
 
 
 def test_jobs_run_in_processes():

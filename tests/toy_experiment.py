@@ -3,6 +3,8 @@
 Its functions are at the top level of a module, as every experiment's, so that worker processes can import it.
 """
 
+import signal
+
 import torch
 
 from gpvi_lib.errors import DivergedError
@@ -39,6 +41,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         raise DivergedError(f"{context.label} met nan at step 7; lower the learning rate")
     if method == "buggy" and context.seed == 1:
         raise ZeroDivisionError("a bug")
+    if method == "killed" and context.seed == 1:
+        signal.raise_signal(signal.SIGKILL)
     error = config["offset"] + context.seed / 100
     arrays = {"grid": torch.full(tuple(config["shape"]), error), "steps": torch.arange(context.seed + 1)}
     return Outcome({"error": error, "accuracy": 1 - error}, arrays if method != "plain" else {})

@@ -14,9 +14,6 @@ from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.extras import optional
 from gpvi_lib.paths import build_root
 
-WORKER_DEATHS = 3
-"""So many workers may die under one cell before the cell itself is held to be the cause (Dask's default)."""
-
 
 @contextmanager
 def dask(scheduler: str | None, minutes: int) -> Iterator[Any]:

@@ -88,16 +88,25 @@ NO_COMMIT = "unknown"
 
 
 def commit() -> str:
-    """The repository's commit, "+changes" if the package differs from it; "unknown" outside a repository."""
-    head = _git("rev-parse", "HEAD")
+    """The repository's commit, "+changes" if the package differs from it; "unknown" outside a repository.
+
+    It is the present one: what this process has loaded is :data:`LOADED`.
+    """
+    head = _git("rev-parse", "HEAD") if _is_own_repository() else ""
     if not head:
         return NO_COMMIT
     return head + (CHANGES if has_changes() else "")
 
 
 def has_changes() -> bool:
-    """Whether the package differs from the commit; not so outside a repository."""
-    return bool(_git("status", "--porcelain", "--", "gpvi_lib"))
+    """Whether the package differs from the commit, or git cannot tell; not so outside a repository."""
+    return _is_own_repository() and _git("status", "--porcelain", "--", "gpvi_lib") != ""
+
+
+def _is_own_repository() -> bool:
+    """Whether the package lies where its repository puts it, and not, say, unpacked inside another's."""
+    top = _git("rev-parse", "--show-toplevel") or ""
+    return top != "" and Path(top).resolve() == repository()
 
 
 def require_clean() -> None:
@@ -107,6 +116,17 @@ def require_clean() -> None:
             "gpvi_lib/ differs from its commit (git status shows where), so a record at paper could not name the code "
             "that it comes from; commit or stash the changes, or ask `run` or `queue` for such records with --dirty"
         )
+    if LOADED.endswith(CHANGES):
+        raise GPVIError(
+            "gpvi_lib/ differed from its commit when this process began, and that is the code it runs; begin another "
+            "(in JupyterLab: restart the kernel), or ask for such records with --dirty"
+        )
+
+
+def is_same_code(one: str, other: str) -> bool:
+    """Whether the package is the same at two commits, as :func:`commit` gives them."""
+    tree = _git("rev-parse", f"{one}:gpvi_lib")
+    return one == other or (tree is not None and tree == _git("rev-parse", f"{other}:gpvi_lib"))
 
 
 def history() -> frozenset[str]:
@@ -115,7 +135,7 @@ def history() -> frozenset[str]:
     Raises:
         GPVIError: outside a repository, and in a clone that has only the latest of them.
     """
-    found = _git("rev-list", "HEAD").split()
+    found = (_git("rev-list", "HEAD") or "").split()
     if not found:
         raise GPVIError(f"there is no git history in {repository()}, so no commit can be looked up; use a clone")
     if _git("rev-parse", "--is-shallow-repository") == "true":
@@ -132,13 +152,18 @@ def doubt(commit: str, history: frozenset[str]) -> str:
     return "changed code" if commit.endswith(CHANGES) else ""
 
 
-def _git(*arguments: str) -> str:
+def _git(*arguments: str) -> str | None:
+    """What git says; None if it fails."""
     command = ["git", "-C", str(repository()), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return ""
+        return None
     return done.stdout.strip()
+
+
+LOADED = commit()
+"""The commit of the code that this process has loaded; the repository may move on while a long run computes."""
 
 
 def reset_peak_memory(device: torch.device) -> None:

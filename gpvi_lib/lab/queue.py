@@ -21,15 +21,19 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.lab import provenance, records, runner
 from gpvi_lib.lab.experiment import Cell, Experiment
+from gpvi_lib.lab.processes import process_pool
 from gpvi_lib.lab.profiles import get_profile
-from gpvi_lib.paths import build_root, results_root, shown
+from gpvi_lib.paths import build_root, locked, results_root, shown
 
 PROFILE = "paper"
+LOOKS = 3
+"""So often a lock must be found held: :func:`is_active` holds it too, for a moment."""
 KEYS: dict[str, type | tuple[type, ...]] = {
     "what": str,
     "experiment": str,
@@ -130,8 +134,8 @@ def run(
         runner.require_data(experiment, PROFILE)
     runner.require_folders(todo)
     deadline = None if budget is None else time.time() + budget
-    with only_one(), runner.process_pool(jobs) as pool:
-        runner.run_cells(pool, todo, runner.How(device=device, deadline=deadline), "queue")
+    with only_one(), process_pool(jobs) as pool:
+        runner.run_cells(pool, todo, runner.How(device=device, deadline=deadline, dirty=dirty), "queue")
 
 
 @contextmanager
@@ -141,20 +145,28 @@ def only_one() -> Iterator[None]:
     Raises:
         GPVIError: if one does.
     """
-    path = build_root() / "queue.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise GPVIError(f"a queue is running here already ({shown(path)} is locked); end it first") from None
+    looks = count(1)
+
+    def look_again() -> None:
+        if next(looks) == LOOKS:
+            raise GPVIError(f"a queue is running here already ({shown(_lock())} is locked); end it first")
+        time.sleep(0.1)
+
+    with locked(_lock(), look_again):
         yield
 
 
 def is_active() -> bool:
-    """Whether a queue runs in this checkout."""
+    """Whether a queue runs in this checkout; nothing is written for it."""
     try:
-        with only_one():
-            return False
-    except GPVIError:
+        with open(_lock()) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def _lock() -> Path:
+    return build_root() / "queue.lock"

@@ -291,7 +291,9 @@ def write(record: Record, arrays: bytes | None) -> Record:
 
 
 def recorded(profile: str | Profile) -> Iterator[Record]:
-    """Every whole record of a profile, current or stale, by experiment, method and seed.
+    """Every record of a profile whose JSON is whole, current or stale, by experiment, method and seed.
+
+    Their arrays are not looked at.
 
     Warns:
         RecordWarning: for each that is damaged, which is left out.

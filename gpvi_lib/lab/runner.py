@@ -8,19 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import torch
@@ -30,6 +25,7 @@ from gpvi_lib import checkpoints, data
 from gpvi_lib.errors import CannotWrite, DataMissing, GPVIError, OutOfTime, SweepError
 from gpvi_lib.lab import provenance, status
 from gpvi_lib.lab.experiment import Cell, Experiment, RunContext
+from gpvi_lib.lab.processes import process_pool
 from gpvi_lib.lab.profiles import Profile, get_profile
 from gpvi_lib.lab.records import (
     Record,
@@ -43,7 +39,7 @@ from gpvi_lib.lab.records import (
     valid_digest,
     write,
 )
-from gpvi_lib.paths import build_root, locked, require_writable, results_root, sweep_temporary
+from gpvi_lib.paths import build_root, locked, require_writable, results_root, shown, sweep_temporary, write_atomically
 
 LOOK_EVERY = 0.2
 """Seconds between two looks whether another process has ended a cell."""
@@ -58,12 +54,14 @@ class How:
         fresh: compute from nothing even if there is a checkpoint.
         progress: draw a progress bar on stderr.
         deadline: when a run checkpoints and stops, as `time.time()`; None for no end.
+        dirty: at `paper`, go on from a checkpoint of other code too; the record then says so.
     """
 
     device: str = "cpu"
     fresh: bool = False
     progress: bool = True
     deadline: float | None = None
+    dirty: bool = False
 
 
 def checkpoint_path(cell: Cell) -> Path:
@@ -81,6 +79,29 @@ def _discard_checkpoints(checkpoint: Path) -> None:
     """Removes those of other configurations too."""
     for path in checkpoint.parent.glob(f"{checkpoint.stem.rsplit('-', 1)[0]}-*"):
         path.unlink(missing_ok=True)
+
+
+def _commit(cell: Cell, dirty: bool) -> str:
+    """The commit that the record of a cell names: that at which its run began, kept beside its checkpoint.
+
+    Raises:
+        GPVIError: at `paper` without `dirty`, if the run began with other code than this process has loaded.
+    """
+    checkpoint = checkpoint_path(cell)
+    kept = checkpoint.with_suffix(".commit")
+    if not kept.exists() or set(checkpoint.parent.glob(f"{checkpoint.stem}*")) == {kept}:
+        write_atomically(kept, provenance.LOADED.encode())
+        return provenance.LOADED
+    begun = kept.read_text(encoding="utf-8")
+    if provenance.is_same_code(begun, provenance.LOADED):
+        return begun
+    if cell.profile.reuse and not dirty:
+        raise GPVIError(
+            f"{cell.label} began with the code of {begun}, and the package is now that of {provenance.LOADED}, so one "
+            f"commit could not stand for it: check {begun.removesuffix(provenance.CHANGES)} out to go on, delete "
+            f"{shown(checkpoint)} to begin again, or go on with --dirty"
+        )
+    return begun.removesuffix(provenance.CHANGES) + provenance.CHANGES
 
 
 @contextmanager
@@ -116,7 +137,7 @@ def _compute(cell: Cell, how: How) -> Record:
         _discard_checkpoints(checkpoint)
     context = RunContext(provenance.as_device(how.device), cell.seed, checkpoint, cell.label, how.progress)
     config = canonical_json(cell.config())
-    commit = provenance.commit()  # now: the repository may move on while a long run computes
+    commit = _commit(cell, how.dirty)
     provenance.reset_peak_memory(context.device)
     started = time.perf_counter()
     outcome = cell.experiment.run(json.loads(config), cell.method, context)
@@ -199,7 +220,7 @@ def run_or_load(
     threads = torch.get_num_threads() if cell.experiment.all_cores else 1  # as a sweep, so to the same record
     with _alone(cell), _on_threads(threads):
         if valid_digest(cell) in (None, before):
-            return _compute(cell, How(str(device), fresh, progress))
+            return _compute(cell, How(str(device), fresh, progress, dirty=dirty))
     return load(cell)
 
 
@@ -267,7 +288,7 @@ def sweep(
         require_folders(todo)
     deadline = None if budget is None else time.time() + budget
     with _executor(executor, min(jobs, len(todo)), experiment.all_cores) as pool:
-        run_cells(pool, todo, How(str(device), fresh, progress, deadline), experiment.name)
+        run_cells(pool, todo, How(str(device), fresh, progress, deadline, dirty), experiment.name)
     return [load(cell) for cell in cells]
 
 
@@ -344,6 +365,7 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
                 raise
             except Exception as error:  # whatever ends one cell must not end the others
                 failed.append(_failure(cell, error, label))
+                status_path(cell).unlink(missing_ok=True)  # its process may have been killed
             bar.update()
     time_up = f"{label}: time is up with {stopped} of {len(cells)} runs to do; run it again to go on"
     if failed:
@@ -390,40 +412,3 @@ def _on_threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def process_pool(jobs: int, threads: int = 1) -> Iterator[Executor]:
-    """So many processes of so many threads each, which end with this one or with the block, however it ends.
-
-    An interrupt, or any other error in the block, ends them where they are: what a cell has done is in its checkpoint.
-    """
-    context = get_context("spawn")
-    ended, end = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(jobs, context, _start_worker, (threads, ended))
-    try:
-        yield pool
-    except BaseException:
-        end.close()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        end.close()
-        ended.close()
-
-
-def _start_worker(threads: int, ended: Connection) -> None:
-    torch.set_num_threads(threads)
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # for what this process starts, such as a notebook's kernel
-    # A terminal's Ctrl-C comes here, too, where it would end one cell and let the next begin. Not SIG_IGN, which
-    # kernels would inherit.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    threading.Thread(target=_end_with_parent, args=(ended,), daemon=True).start()
-
-
-def _end_with_parent(ended: Connection) -> None:
-    """Ends this process when the one that started it has ended, however that was, or has no use for its work."""
-    parent = parent_process()
-    assert parent is not None, "only in a process that multiprocessing started"
-    wait([parent.sentinel, ended])
-    os._exit(1)

@@ -24,9 +24,9 @@ from nbformat import NotebookNode
 from traitlets import default
 
 from gpvi_lib.errors import GPVIError, NotebookError, UnknownName
+from gpvi_lib.lab.processes import process_pool
 from gpvi_lib.lab.profiles import get_profile
 from gpvi_lib.lab.provenance import cores
-from gpvi_lib.lab.runner import process_pool
 from gpvi_lib.paths import build_root, notebooks_root, shown, write_atomically
 from gpvi_lib.report.pictures import compact
 
@@ -68,7 +68,7 @@ class RunningInterpreter(SocketFiles, AsyncKernelManager):
 def find(names: Iterable[str] = ()) -> list[Path]:
     """The notebooks of these names, in order; all for no names.
 
-    A name is a path, a file name with or without `.ipynb`, or its number ("03").
+    A name is a path of a file, a file name with or without `.ipynb`, or its number ("03").
 
     Raises:
         UnknownName: if a name fits no notebook; the message lists them.
@@ -78,8 +78,9 @@ def find(names: Iterable[str] = ()) -> list[Path]:
     found = []
     for name in names:
         stem = Path(name).name.removesuffix(".ipynb")
-        path = Path(name) if Path(name).is_file() else every.get(stem) or numbers.get(stem)
-        if path is None:
+        is_ours = Path(name).parent in (Path(), Path(notebooks_root().name))  # another folder's is not meant
+        path = Path(name) if Path(name).is_file() else is_ours and (every.get(stem) or numbers.get(stem))
+        if not path:
             raise UnknownName.among("notebook", name, every)
         found.append(path)
     return found or list(every.values())
@@ -227,9 +228,12 @@ def refresh(path: Path, timeout: float | None = None) -> Path:
     """Runs a committed notebook at its committed parameters and, on success, replaces it by the result.
 
     Raises:
-        NotebookError: if a cell fails; the committed notebook is left as it is.
+        NotebookError: if a cell fails, or the committed notebook was edited meanwhile; it is left as it is.
     """
+    before = Path(path).read_bytes()
     executed = execute(path, timeout=timeout)
+    if Path(path).read_bytes() != before:
+        raise NotebookError(f"{shown(Path(path))} was edited while it ran and is left as it is: refresh it again")
     write_atomically(Path(path), _text(normalised(read(executed))).encode())
     return Path(path)
 

@@ -222,7 +222,13 @@ def auroc_difference(
     counts in both parts, so the interval is a little wide; a method with a single seed adds nothing to the second part,
     and its intervals are too short. ``paired``, for methods that start alike seed by seed, takes the variance of their
     differences in the place of each method's own.
+
+    Raises:
+        ValueError: if ``paired``, and the two do not have the same seeds.
     """
+    seeds_of = [runs.values(one, "seed").tolist() for one in (method, other)]
+    if paired and seeds_of[0] != seeds_of[1]:
+        raise ValueError(f"paired needs the same seeds of both; {method} has {seeds_of[0]}, {other} {seeds_of[1]}")
     mine, theirs = (_placements(runs, name, score) for name in (method, other))
     gaps = [np.mean(a, axis=0) - np.mean(b, axis=0) for a, b in zip(mine, theirs, strict=True)]
     images = sum(gap.var(ddof=1) / len(gap) for gap in gaps)
