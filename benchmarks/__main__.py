@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import median
-from timeit import default_timer
 from typing import Annotated
 
 import pandas
@@ -42,7 +41,7 @@ class Rounds:
 
     def __call__(self, calls: dict[str, Callable], seconds: float = 0.1, **more) -> dict[str, list[float]]:
         """Seconds per call of each, as :func:`gpvi_lib.lab.timing.interleaved` has them."""
-        clock = time.process_time if self.cpu_time else default_timer
+        clock = time.process_time if self.cpu_time else None
         return interleaved(calls, repeats=self.repeats, seconds=seconds, threads=self.threads, clock=clock, **more)
 
 
@@ -51,7 +50,7 @@ def _advances(methods: list[str], size: cases.Size, device: torch.device) -> dic
 
 
 def steps(device: torch.device, timed: Rounds, sizes: list[cases.Size]) -> list[dict]:
-    """ms per step, ratio to amortised SVGD and peak memory of every method at every size."""
+    """ms per step of every method at every size, and its ratio to amortised SVGD."""
     rows = []
     for size in tqdm(sizes, desc="steps", unit="size"):
         dim = size.target(device).dim
@@ -59,16 +58,26 @@ def steps(device: torch.device, timed: Rounds, sizes: list[cases.Size]) -> list[
         found: dict[str, dict] = {}
         for group in _groups(methods, size, dim):
             calls = _advances(group, size, device) | {SCORE: cases.score_alone(size, device)}
-            times = timed(calls, seconds=0.2)
+            times = timed(calls, seconds=0.2, keep=(BASELINE, SCORE))
             ratio = ratios(times, BASELINE)
             del calls  # before the next group's generators are made
             found = {m: {"ms": 1e3 * median(times[m]), "ratio": ratio[m]} for m in times} | found
         for method in (*cases.OBJECTIVES, SCORE):
             row = {"size": size.name, "dim": dim, "method": method} | found.get(method, {})
-            if method in found and method != SCORE:
-                row["memory_mb"] = timing.peak_memory(method, size, device)
             rows.append(row)
     return rows
+
+
+def memory(measured: list[dict], device: torch.device) -> dict:
+    """Puts the peak memory of every timed method into its row; returns when, and with which code."""
+    sizes = {size.name: size for size in cases.SIZES}
+    for row in tqdm([row for row in measured if "ms" in row and row["method"] != SCORE], desc="memory", unit="case"):
+        row["memory_mb"] = timing.peak_memory(row["method"], sizes[row["size"]], device)
+    return _when()
+
+
+def _when() -> dict:
+    return {"commit": provenance.commit(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def _groups(methods: list[str], size: cases.Size, dim: int) -> list[list[str]]:
@@ -182,7 +191,7 @@ def against_peers(timed: Rounds) -> list[dict]:
     rows = []
     for kind, libraries in peers.WORK.items():
         calls = {name: build(inputs, labels) for name, build in libraries.items()}
-        times = timed(calls, seconds=0.2)
+        times = timed(calls, seconds=0.2, too_slow=None)  # the first call compiles
         ratio = ratios(times, "gpvi_lib")
         for name, seconds in times.items():
             rows.append(
@@ -226,40 +235,53 @@ def main(
         bool, typer.Option("--cpu-time", help="CPU time of one thread instead of elapsed time, on a busy machine.")
     ] = False,
     only_steps: Annotated[bool, typer.Option("--only-steps", help="Leave out growth and peers.")] = False,
+    only_memory: Annotated[
+        bool, typer.Option("--only-memory", help="Keep the times of this machine's last run, and measure memory anew.")
+    ] = False,
 ) -> None:
     """Time every method at every size; write the result as JSON and as tables, and print them."""
     torch_device, threads = provenance.as_device(device), threads or provenance.cores()
     if cpu_time and (torch_device.type != "cpu" or threads != 1):
         raise typer.BadParameter("--cpu-time is the time of one thread of a CPU: add --threads 1 and no GPU")
     torch.set_num_threads(threads)
-    timed = Rounds(threads, repeats, cpu_time)
-    sizes = [s for s in cases.SIZES if not size or s.name in size]
-    result = {
-        "device": provenance.device_name(torch_device),
-        "threads": threads,
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "repeats": repeats,
-        "clock": "CPU time" if cpu_time else "elapsed time",
-        "steps": steps(torch_device, timed, sizes),
-    }
-    result["floor"] = floors(result["steps"], torch_device, threads, sizes)
-    if not only_steps:
-        on_cpu = torch_device.type == "cpu"
-        result["growth"] = growth(torch_device, timed, _grown_sizes(), GROWN)
-        result["growth"] += growth(torch_device, timed, _small_sizes(), SMALL_GROWN)
-        result["activations"] = activations(torch_device, timed, [cases.SIZES[i] for i in (1, 2, 5)])
-        result["inverses"] = ways(timed) if on_cpu else []
-        result["products"] = output_layer(timed) if on_cpu else []
-        result["networks"] = networks(timed) if on_cpu else []
-        result["peers"] = against_peers(timed) if on_cpu else []
-    name = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", provenance.device_name(torch_device).lower()).strip("-")
     path = paths.results_root() / "bench" / f"{name}.json"
+    if only_memory and not path.exists():
+        raise typer.BadParameter(f"--only-memory needs the times of a run, and there is no {paths.shown(path)}")
+    if only_memory:
+        result = json.loads(path.read_text())
+    else:
+        sizes = [s for s in cases.SIZES if not size or s.name in size]
+        result = _timed(torch_device, Rounds(threads, repeats, cpu_time), sizes, only_steps)
+    result["memory"] = memory(result["steps"], torch_device)
     paths.write_atomically(path, (json.dumps(result, indent=1) + "\n").encode())
     text = report(result)
     paths.write_atomically(path.with_suffix(".md"), text.encode())
     print(f"\n{text}\nwritten to {paths.shown(path)}, and as Markdown beside it")
+
+
+def _timed(device: torch.device, timed: Rounds, sizes: list[cases.Size], only_steps: bool) -> dict:
+    """All that is timed."""
+    result: dict = {
+        "device": provenance.device_name(device),
+        "threads": timed.threads,
+        "versions": provenance.versions(),
+        **_when(),
+        "repeats": timed.repeats,
+        "clock": "CPU time" if timed.cpu_time else "elapsed time",
+        "steps": steps(device, timed, sizes),
+    }
+    result["floor"] = floors(result["steps"], device, timed.threads, sizes)
+    if not only_steps:
+        on_cpu = device.type == "cpu"
+        result["growth"] = growth(device, timed, _grown_sizes(), GROWN)
+        result["growth"] += growth(device, timed, _small_sizes(), SMALL_GROWN)
+        result["activations"] = activations(device, timed, [cases.SIZES[i] for i in (1, 2, 5)])
+        result["inverses"] = ways(timed) if on_cpu else []
+        result["products"] = output_layer(timed) if on_cpu else []
+        result["networks"] = networks(timed) if on_cpu else []
+        result["peers"] = against_peers(timed) if on_cpu else []
+    return result
 
 
 def report(result: dict) -> str:
@@ -270,7 +292,7 @@ def report(result: dict) -> str:
         f"Medians of {result['repeats']} rounds in which all take turns, "
         f"{result['clock']}, {result['date'][:10]}, float32.",
         "## Steps\n\nms: milliseconds a step; ratio: to a step of amortised SVGD with independent batches, in the same "
-        "rounds; memory in MB; – is infeasible or too slow.",
+        f"rounds; memory in MB, of {result['memory']['date'][:10]}; – is infeasible or too slow.",
         _table(result["steps"], ["size", "dim", "method", "ms", "ratio", "memory_mb"]),
         f"## The floor\n\nAt {bound['bandwidth_gb_per_s']:.3g} GB/s and {bound['matrix_gflop_per_s']:.3g} GFLOP/s, "
         "measured in the same run, in milliseconds: the traffic alone, the sum over phases of the slower of traffic "

@@ -121,6 +121,13 @@ def test_the_command_writes_what_it_prints(monkeypatch, tmp_path, capsys):
     assert "GPVI, block" in out and paths.shown(path) in out
     assert path.with_suffix(".md").read_text() == report(result) and report(result) in out
     assert "CPU time" in report(result)
+    monkeypatch.setattr(timing, "peak_memory", lambda *arguments: 2.0)
+    main(device="cpu", threads=1, only_memory=True)
+    again = json.loads(path.read_text())
+    assert {row["memory_mb"] for row in again["steps"] if row["method"] != "score"} == {2.0}
+    assert [row["ms"] for row in again["steps"]] == [row["ms"] for row in result["steps"]]
+    with pytest.raises(typer.BadParameter, match="--only-memory needs the times of a run"):
+        main(device="cpu", threads=2, only_memory=True)
 
 
 def test_cpu_time_is_that_of_one_thread():

@@ -8,12 +8,14 @@ import pandas
 import pytest
 import torch
 
+from gpvi_lib import trust, trust_findings
 from gpvi_lib.errors import GPVIError, RecordStale
 from gpvi_lib.experiments import (
     EXPERIMENTS,
     activations,
     classification,
     classification_reference,
+    digits_long,
     energy,
     fpovi_toy,
     gaussian_density,
@@ -82,7 +84,7 @@ CONSTANTS = [
     ("activations", "classes_tanh", classification, "EVALUATION_SEED", 1),
     ("activations", "ring_tanh", activations, "MEASURE_SEED", 1),
     ("injectivity", "mf_vi", injectivity, "POSTERIOR_SAMPLES", 10),
-    ("injectivity-plane", "banana_gpvi", injectivity_plane, "EVALUATION_SEED", 1),
+    ("injectivity-plane", "banana_gpvi", injectivity_plane, "PLANE_SEED", 1),
     ("energy-sinusoid", "flow", energy, "EVALUATION_SEED", 1),
     ("gaussian-density-5d", "gpvi", gaussian_density, "REPULSION_SEED", 1),
     ("nuts-reference", "nuts_bnn", nuts_reference, "TRACE", 10),
@@ -94,6 +96,20 @@ CONSTANTS = [
     ("wild-mixture", "svgd_full", wild_mixture, "BOX", 10.0),
     ("wild-mixture-controls", "svgd_full_near", wild_mixture, "FINALISTS", 1),
     ("wild-logistic", "svgd_t10", wild_logistic, "BOX", 10.0),
+    ("wild-logistic", "constant_t10", wild_logistic, "WILD_MASTERS", [1e-3]),
+    ("wild-logistic", "curvature_t10", wild_logistic, "CURVATURES", [0.5]),
+    ("wild-logistic", "sgld_long", wild_logistic, "DECAY", [0.5, 10.0, 0.6]),
+    ("wild-logistic", "nuts", wild_logistic, "TREES", {"target_accept": 0.9, "max_tree_depth": 10}),
+    ("wild-mixture", "random_search", wild_mixture, "RANDOM", [[-2.0, 0.0, 0.0], [3.0, 9.0, 5.0]]),
+    ("wild-mixture", "mala", wild_mixture, "HISTOGRAM", [-10.0, 10.0, 40]),
+    ("classification-4", "gpvi_best", classification, "SAMPLES", 50),
+    ("digits-long", "gpvi_best", digits_long, "POINTS", 20),
+    ("energy-sinusoid", "flow", energy, "GRID", {"half_width": 6.0, "cells": 48, "fine": 8}),
+    ("energy-sinusoid", "gpvi", energy, "TAIL_BATCHES", 5),
+    ("gaussian-density-5d", "amortized_ksd", gaussian_density, "CRITIC_SAMPLES", 10),
+    ("one-dimensional-regression", "gpvi_best", line, "TAILS", 5),
+    ("classifier", "gpvi", trust_findings, "K_HAT", 0.8),
+    ("check-table", "svgd_gaussian", trust, "SCORED", 10),
 ]
 
 

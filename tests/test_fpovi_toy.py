@@ -87,7 +87,7 @@ def test_the_exact_process_is_the_conditional_gaussian():
     from gpvi_lib import ArcCosine
 
     target = toy.posterior(10)
-    mean, covariance = toy.exact_process(target, 1e-3)
+    mean, covariance = toy.exact_process(target)
     at = toy.grid()[[3, 80, 150]]
     x = torch.cat([target.inputs, at[:, None]])
     joint = ArcCosine().given(target).kernel(x, x)

@@ -2,11 +2,15 @@
 
 import json
 import math
+import time
+from dataclasses import replace
 
 import pytest
 import torch
 
 from gpvi_lib import LatentGenerator, MeanField, PointEstimate
+from gpvi_lib.checkpoints import deadline
+from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import livi_problem as problem
 from gpvi_lib.experiments import livi_toy as toy
@@ -79,6 +83,17 @@ def test_a_start_at_the_mode_fits_the_data():
     before = float(target.log_prob(sampler.output.bias[None].detach()))
     toy._start_at_mode(sampler, target, config, RunContext(torch.device("cpu"), 0, None, "x", progress=False))
     assert float(target.log_prob(sampler.output.bias[None].detach())) > before + 100
+
+
+def test_a_run_that_starts_at_the_mode_can_be_resumed(monkeypatch, tmp_path):
+    config = json.loads(json.dumps(toy.config("livi_diagonal_from_mode", "smoke"))) | {"steps": 6}
+    context = RunContext(torch.device("cpu"), 0, tmp_path / "run.pt", "x", progress=False)
+    alone = toy.run(config, "livi_diagonal_from_mode", replace(context, checkpoint=None))
+    with deadline(time.time() - 1), pytest.raises(OutOfTime):
+        toy.run(config, "livi_diagonal_from_mode", context)
+    assert context.checkpoint.exists()
+    resumed = toy.run(config, "livi_diagonal_from_mode", context)
+    assert resumed.metrics["w1"] == alone.metrics["w1"]
 
 
 def test_rows_say_what_they_changed():

@@ -26,6 +26,7 @@ def test_calls_take_turns_and_slow_ones_are_left_out():
     assert [len(values) for values in times.values()] == [3, 3]
     assert [name for name, _ in groupby(order)][-6:] == ["a", "b"] * 3
     assert timing.interleaved(calls, **arguments, too_slow=-1.0) == {}
+    assert set(timing.interleaved(calls, **arguments, too_slow=-1.0, keep=("b",))) == {"b"}
     assert set(timing.interleaved(calls, **arguments, too_slow=None)) == {"a", "b"}
 
 

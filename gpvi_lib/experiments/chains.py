@@ -129,12 +129,13 @@ def _nuts_chain(log_prob: LogProb, start: Tensor, warmup: int, draws: int, targe
 def diagnostics(quantities: Float[Tensor, "c n q"]) -> dict[str, Float[Tensor, " q"]]:
     """Mean and sd of each quantity with their Monte Carlo errors, R-hat and bulk effective sample size, by ArviZ.
 
-    R-hat is the rank-normalised split R-hat of Vehtari et al. (2021).
+    R-hat is the rank-normalised split R-hat of Vehtari et al. (2021). All are on the CPU.
     """
+    quantities = quantities.cpu()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # arviz announces its next version when imported
         import arviz
-    data = arviz.convert_to_dataset({"q": quantities.double().cpu().numpy()})
+    data = arviz.convert_to_dataset({"q": quantities.double().numpy()})
     values = {
         "mean": quantities.mean((0, 1)),
         "sd": quantities.flatten(0, 1).std(0),
@@ -149,7 +150,7 @@ def diagnostics(quantities: Float[Tensor, "c n q"]) -> dict[str, Float[Tensor, "
 def chain_diagnostics(chains: Float[Tensor, "c n g"]) -> tuple[dict[str, float], dict[str, Tensor]]:
     """R-hat and effective sample size on the grid, and each chain's own mean and sd."""
     with np.errstate(divide="ignore", invalid="ignore"):  # a chain that never moved has no variance
-        found = diagnostics(chains.cpu())
+        found = diagnostics(chains)
     rhat = found["rhat"].nan_to_num(RHAT_LIMIT).clamp(max=RHAT_LIMIT)
     metrics = {
         "rhat_max": float(rhat.max()),

@@ -141,7 +141,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
 }
 NO_PRIOR = 100.0
 """Scale of a prior wide enough to be none."""
-THEN = {"seed": 54_321, "edge": 10.0}
+THEN = {"seed": 54_321, "edge": 10.0, "samples": 100}
 """What the first records were evaluated with, see :func:`differing`."""
 SHORT_STEPS = {"smoke": 3, "quick": 200}
 EVALUATIONS = {"smoke": 1, "quick": 3, "paper": 20}
@@ -155,7 +155,7 @@ def config(num_classes: int, method: str, profile: str) -> dict:
         "grid_side": classification_problem.GRID_SIDE[profile],
         "far": FAR,
         "many": MANY if profile == "paper" else 0,
-        **differing(THEN, seed=EVALUATION_SEED, edge=EDGE),
+        **differing(THEN, seed=EVALUATION_SEED, edge=EDGE, samples=SAMPLES),
     }
     if "chains" in SPECS[method]:
         spec = dict(SPECS[method])
@@ -221,7 +221,7 @@ def settings_config(method: str, profile: str) -> dict:
 
 
 def seeds(profile: str) -> tuple[int, ...]:
-    """Starts and draws; the data do not depend on them."""
+    """Starts and training; neither the data nor the noise of the networks that are measured depends on them."""
     return tuple(range({"smoke": 1, "quick": 1, "paper": 3}[profile]))
 
 

@@ -18,7 +18,14 @@ from torch.utils.data import Dataset
 
 from gpvi_lib.data import load, unseen
 from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, gpvi, train
-from gpvi_lib.experiments.evaluation import EVALUATION_SEED, findings, fixed_draws
+from gpvi_lib.experiments.evaluation import (
+    CHECK_THEN,
+    EVALUATION_SEED,
+    check_constants,
+    differing,
+    findings,
+    fixed_draws,
+)
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
 from gpvi_lib.metrics import open_category_metrics, predictive, reliability
 from gpvi_lib.networks import FlatModule, mlp
@@ -64,7 +71,11 @@ SIZES: dict[str, dict] = {
 }  # fmt: skip
 UNSEEN = {"digits": ["turned", "shuffled"], "fashion-mnist": ["mnist", "kmnist"]}
 SETTINGS_EPOCHS = 2
-TRAINING = {"digits": 1_257, "fashion-mnist": 60_000, "fashion-mnist-validation": 50_000}
+TRAINING = {
+    "digits": 1_257, "digits-validation": 879,
+    "fashion-mnist": 60_000, "fashion-mnist-validation": 50_000,
+}  # fmt: skip
+"""Images of each set that train."""
 CHECKED = 100
 """Draws of ``check``: each takes a pass over all data."""
 AT_ONCE = 1_000
@@ -82,7 +93,7 @@ def config(method: str, profile: str) -> dict:
     steps = steps_of(size["dataset"], size.pop("epochs"), size["batch_size"])
     training = {"steps": steps, **CHOSEN[method], "final_lr": 1e-5, "history_every": steps}
     measured = {"unseen": UNSEEN[size["dataset"]], "checked": CHECKED, "evaluation_seed": EVALUATION_SEED}
-    return size | training | measured | SPECS[method]
+    return size | training | measured | SPECS[method] | differing(CHECK_THEN, **check_constants())
 
 
 def seeds(profile: str) -> tuple[int, ...]:
@@ -91,13 +102,12 @@ def seeds(profile: str) -> tuple[int, ...]:
 
 
 def settings_config(candidate: str, profile: str) -> dict:
-    """Everything but the seed, for one setting: the last 10,000 training images judge, and nothing is unseen."""
+    """Everything but the seed, for one setting: the last training images judge, and nothing is unseen."""
     method, settings = CANDIDATES[candidate]
     found = config(method, profile) | settings | {"unseen": [], "checked": 0}
-    if profile != "paper":
-        return found
-    steps = steps_of("fashion-mnist-validation", SETTINGS_EPOCHS, found["batch_size"])
-    return found | {"dataset": "fashion-mnist-validation", "steps": steps, "history_every": steps}
+    dataset = f"{found['dataset']}-validation"
+    steps = steps_of(dataset, min(SETTINGS_EPOCHS, SIZES[profile]["epochs"]), found["batch_size"])
+    return found | {"dataset": dataset, "steps": steps, "history_every": steps}
 
 
 def data_sets(profile: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ samples are. Every seed is another start of the same problem.
 from __future__ import annotations
 
 from functools import cache, cached_property, partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -27,7 +28,11 @@ DENSE_WIDTHS = {"smoke": [32, 32], "quick": [64, 64], "paper": [500, 500]}
 SAMPLES = 100
 HELPER_SAMPLES = 10
 EVALUATION_SEED = 4_000
-THEN = {"seed": 4_000}
+GRID: dict[str, Any] = {"half_width": 6.0, "cells": 96, "fine": 8}
+"""Of the histogram whose KL divergence is measured."""
+DISCREPANCY_POINTS, WATCHED_POINTS, DIRECTIONS, TAIL_BATCHES = 2_000, 1_000, 64, 20
+"""Of the Stein discrepancy; of what is followed; projections of a sliced distance; batches of the repulsion's tail."""
+THEN = {"seed": 4_000, "grid": [6.0, 96, 8], "sizes": [2_000, 1_000, 64, 20]}
 """What the first records were evaluated with, see :func:`differing`."""
 
 # Standard deviations of the input noise. Table 6 lists three values, 1, 2 and 6, and not which was used where. These
@@ -171,7 +176,12 @@ def config(potential: str, specs: dict[str, dict], method: str, profile: str) ->
     return (
         chosen
         | {"history_every": max(1, chosen["steps"] // 20), "evaluation": EVALUATION[profile]}
-        | differing(THEN, seed=EVALUATION_SEED)
+        | differing(
+            THEN,
+            seed=EVALUATION_SEED,
+            grid=list(GRID.values()),
+            sizes=[DISCREPANCY_POINTS, WATCHED_POINTS, DIRECTIONS, TAIL_BATCHES],
+        )
     )
 
 
@@ -200,7 +210,7 @@ def seeds(profile: str) -> tuple[int, ...]:
 @cache
 def _grid(potential: str) -> PlaneGrid:
     """Made once for all runs of a process."""
-    return PlaneGrid(EnergyPotential(potential))
+    return PlaneGrid(EnergyPotential(potential), **GRID)
 
 
 class Judge:
@@ -223,7 +233,7 @@ class Judge:
     @cached_property
     def kernel(self) -> RBF:
         """One kernel for all samplers, so that their Stein discrepancies can be compared: the exact samples' own."""
-        x = self.exact[:2_000]
+        x = self.exact[:DISCREPANCY_POINTS]
         return RBF(float(median_bandwidth(squared_distances(x, x), same=True)))
 
     def shares(self, x: Float[Tensor, "n 2"]) -> dict[str, float]:
@@ -233,13 +243,13 @@ class Judge:
 
     def of_points(self, x: Float[Tensor, "n 2"]) -> dict[str, float]:
         """Distances of a sample from the target, and how wide and how long it is."""
-        few = x[:2_000].double()
+        few = x[:DISCREPANCY_POINTS].double()
         truth = self.shares(self.exact)
         shares = self.shares(x)
         width = self.target.across(x).square().mean() / self.target.across(self.exact).square().mean()
         length = x.std(0) / self.exact.std(0)
         return shares | {
-            "sliced_wasserstein": sliced_wasserstein(x, self.exact),
+            "sliced_wasserstein": sliced_wasserstein(x, self.exact, DIRECTIONS),
             "ksd": float(ksd_u_statistic(few, score(self.target, few), self.kernel)),
             "width_ratio": float(width.sqrt()),
             "spread_1": float(length[0]),
@@ -266,9 +276,9 @@ class Judge:
 
     def watch(self, objective: Objective, sampler: Sampler) -> dict[str, float]:
         """What is cheap enough to follow along training."""
-        n = min(self.num_samples, 1_000)
+        n = min(self.num_samples, WATCHED_POINTS)
         x = sampler.sample(n, generator_of(sampler, EVALUATION_SEED)).cpu()
-        row = {"sliced_wasserstein": sliced_wasserstein(x, self.exact[:n]), "sd_1": float(x[:, 0].std())}
+        row = {"sliced_wasserstein": sliced_wasserstein(x, self.exact[:n], DIRECTIONS), "sd_1": float(x[:, 0].std())}
         return row | self.claimed(sampler, n, EVALUATION_SEED) | delivered_repulsion(objective, sampler)
 
 
@@ -291,7 +301,7 @@ def delivered_repulsion(objective: Objective, generator: Sampler, num_samples: i
 
 
 @torch.no_grad()
-def repulsion_tail(generator: Generator, batches: int = 20) -> dict[str, float]:
+def repulsion_tail(generator: Generator, batches: int = TAIL_BATCHES) -> dict[str, float]:
     """Root mean square over median of the exact repulsion ``|R_j|`` per point, over batches of ``SAMPLES`` noises.
 
     About 1.2 if the two components are normal; large where few points near a singular Jacobian carry all of it.

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gpvi_lib import trust, trust_findings
 from gpvi_lib.inverse import BlockInverse, HelperInverse, kernel_gradients
 from gpvi_lib.kernels import RBF
 from gpvi_lib.latent import LatentSampler
@@ -23,7 +24,10 @@ from gpvi_lib.targets import Target
 from gpvi_lib.trust_report import VERDICTS, CheckReport
 
 EVALUATION_SEED = 54_321
-"""Of the draws that are measured: the same for every method, and at every step of a run."""
+"""Of the draws that are measured: the same for every method and seed, and at every step of a run.
+
+So a spread over seeds is that of training, without the noise of so many draws.
+"""
 
 
 def differing(then: Mapping[str, Any], **now: Any) -> dict[str, Any]:
@@ -60,7 +64,7 @@ def generator_of(sampler: Sampler, seed: int) -> torch.Generator:
 
 
 def fixed_draws(sampler: Sampler, number: int, seed: int = EVALUATION_SEED) -> Float[Tensor, "n d"]:
-    """Particles as they are, all of them; else ``number`` fresh samples, the same at every call."""
+    """Particles as they are, all of them; else ``number`` samples, from the same noise at every call and every seed."""
     return sampler.sample(None if isinstance(sampler, Particles) else number, generator_of(sampler, seed))
 
 
@@ -90,6 +94,19 @@ def best_row(rows: Sequence[dict[str, float]], name: str) -> dict[str, float]:
 
 
 # ---------------------------------------------------------------- check
+
+CHECK_THEN = {
+    "K_HAT": 0.7, "K_HAT_NO_MEAN": 1.0, "EVEN": 0.99, "TOTAL_VARIATION": 0.25, "SIGNIFICANCE": 0.01,
+    "TOO_REGULAR": 0.999, "WORTH": 25.0, "NEAR": 1.25, "FAR": 2.0, "FOLDED": 0.01, "R_HAT": 1.01, "EFFECTIVE": 100,
+    "R_HAT_OLD": 1.1, "BOOTSTRAPS": 1_000, "FLAT": 1e-3, "SCORED": 1_000, "COORDINATES": 1_000, "INPUTS": 50,
+    "SMALL_HEAD": 512,
+}  # fmt: skip
+"""What the first records of :func:`~gpvi_lib.check` were made with, see :func:`differing`."""
+
+
+def check_constants() -> dict[str, float]:
+    """The constants that decide values and verdicts of :func:`~gpvi_lib.check`."""
+    return {name: getattr(trust_findings if hasattr(trust_findings, name) else trust, name) for name in CHECK_THEN}
 
 
 def findings(report: CheckReport) -> dict[str, float]:

@@ -12,6 +12,7 @@ logits at 4 points. A deep ensemble, which the paper does not have, is trained i
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -143,6 +144,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         return {"error": error, "nll": nll}
 
     result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
+    trained = time.perf_counter()
     assert isinstance(sampler, Particles)
     error, nll = scores(log_probabilities(target, sampler, data.test_inputs), data.test_labels)
     others = (data.test_labels != TARGET_CLASS).nonzero()[: config["attacked"], 0]
@@ -155,7 +157,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     metrics = {"clean_accuracy": 1 - error / 100, "test_nll": nll}
     for name, curve in curves.items():
         metrics |= {f"{name}_mean": float(curve.mean()), f"{name}_last": float(curve[-1])}
-    return Outcome(metrics, history(result.history) | curves)
+    seconds = result.seconds + time.perf_counter() - trained
+    return Outcome(metrics, history(result.history) | curves, seconds)
 
 
 def deviations(method: str, profile: str) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 from gpvi_lib.directions import SVGD
 from gpvi_lib.experiments.build import train
 from gpvi_lib.experiments.evaluation import differing, history
-from gpvi_lib.experiments.function_models import layer_scales
+from gpvi_lib.experiments.function_models import conditioned, layer_scales
 from gpvi_lib.function_priors import GaussianProcess, SquaredExponential
 from gpvi_lib.function_space import FunctionPosterior, FunctionSpaceParVI
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
@@ -73,21 +73,11 @@ def data() -> tuple[Float[Tensor, "21 1"], Float[Tensor, " 21"]]:
     return INPUTS[:, None], INPUTS.sin() + NOISE * noise
 
 
-def conditional(
-    kernel: Float[Tensor, "m m"], targets: Float[Tensor, " n"]
-) -> tuple[Float[Tensor, " t"], Float[Tensor, "t t"]]:
-    """Mean and covariance of the last ``m - n`` values of a process, given noisy ones of the first ``n``."""
-    n = len(targets)
-    noisy = kernel[:n, :n] + NOISE**2 * torch.eye(n, dtype=kernel.dtype)
-    gain = torch.linalg.solve(noisy, kernel[:n, n:]).mT
-    return gain @ targets, kernel[n:, n:] - gain @ kernel[:n, n:]
-
-
 def exact_posterior(every: int = 1) -> tuple[Float[Tensor, " 3"], Float[Tensor, "3 3"]]:
     """Mean and covariance at the test inputs, given every so-manieth datum."""
     x, y = (part[::every] for part in data())
     at = torch.cat([x, TEST[:, None]])
-    return conditional(SquaredExponential(LENGTH)(at, at), y)
+    return conditioned(SquaredExponential(LENGTH)(at, at), y, NOISE)[:2]
 
 
 def _floored_posterior(floor: float) -> tuple[Tensor, Tensor]:
@@ -95,7 +85,7 @@ def _floored_posterior(floor: float) -> tuple[Tensor, Tensor]:
     x, y = data()
     at = torch.cat([x, TEST[:, None]])
     eigenvalues, vectors = torch.linalg.eigh(SquaredExponential(LENGTH)(at, at))
-    return conditional(vectors @ (eigenvalues.clamp_min(floor)[:, None] * vectors.mT), y)
+    return conditioned(vectors @ (eigenvalues.clamp_min(floor)[:, None] * vectors.mT), y, NOISE)[:2]
 
 
 def gaussian_kl(mean: Tensor, covariance: Tensor, to_mean: Tensor, to_covariance: Tensor) -> float:

@@ -251,7 +251,7 @@ def config(method: str, profile: str) -> dict:
     bound = {"bound_draws": BOUND_DRAWS, "value_noise": VALUE_NOISE} if spec.get("sampler") == WITH_DENSITY else {}
     shared |= _evaluation(**bound)
     if method == "exact_gp":
-        return shared | {"floor": CLOSED["floor"]}
+        return shared | {"floor": CLOSED["floor"]}  # of f-SVGD's process; the exact one has none
     amortized = spec["sampler"]["kind"] == "generator"
     if amortized:
         spec["objective"] = spec["objective"] | {"num_samples": size["particles"]}
@@ -266,19 +266,19 @@ def config(method: str, profile: str) -> dict:
 
 
 def seeds(profile: str) -> tuple[int, ...]:
-    """Where a method starts and what it draws; the data are always the same."""
+    """Where a method starts and how it trains; the data are always the same."""
     return tuple(range(SIZES[profile]["seeds"]))
 
 
-def exact_process(target: Posterior, floor: float) -> tuple[Float[Tensor, " g"], Float[Tensor, "g g"]]:
+def exact_process(target: Posterior) -> tuple[Float[Tensor, " g"], Float[Tensor, "g g"]]:
     """Mean and covariance on the grid of the exact posterior under :class:`ArcCosine`, given the data."""
-    joint = ArcCosine(floor).given(target).covariance(torch.cat([target.inputs, grid()[:, None]]))
+    joint = ArcCosine().given(target).covariance(torch.cat([target.inputs, grid()[:, None]]))
     return conditioned(joint, target.targets, NOISE)[:2]
 
 
-def _exact_functions(target: Posterior, floor: float, number: int) -> Float[Tensor, "n g"]:
+def _exact_functions(target: Posterior, number: int) -> Float[Tensor, "n g"]:
     rng = torch.Generator().manual_seed(EVALUATION_SEED)
-    return normal_draws(*exact_process(target, floor), number, rng)
+    return normal_draws(*exact_process(target), number, rng)
 
 
 def scores(f: Float[Tensor, "n g"], reference: Functions) -> dict[str, float]:
@@ -311,7 +311,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     reference = Functions.of(read_reference(config["reference"]["method"], config["reference"]["profile"]))
     target = posterior(config["width"], device=context.device)
     if method == "exact_gp":
-        f = _exact_functions(posterior(config["width"]), config["floor"], config["samples"])
+        f = _exact_functions(posterior(config["width"]), config["samples"])
         return Outcome(scores(f, reference), {"functions": f[:200].float()})
     rng = torch.Generator(context.device).manual_seed(context.seed)
     start = layer_scales(target.network, config["start"], torch.float64).to(context.device)

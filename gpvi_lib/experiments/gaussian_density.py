@@ -64,7 +64,8 @@ TABLES = {
 }
 REPULSION_SEED, CRITIC_SEED = 77, 78
 """Of the noise on which repulsion and critic are judged."""
-THEN = {"repulsion_seed": 77, "critic_seed": 78}
+REPULSION_SAMPLES, CRITIC_SAMPLES = SAMPLES, 10 * SAMPLES
+THEN = {"repulsion_seed": 77, "critic_seed": 78, "judged_samples": [100, 1_000]}
 """What the first records were evaluated with, see :func:`differing`."""
 STEPS = {"smoke": 20, "quick": 300, "paper": 10_000}
 LONG = STEPS | {"paper": 50_000}
@@ -77,7 +78,8 @@ def config(specs: dict[str, dict], dim: int, method: str, profile: str, lengths:
     chosen = {"dim": dim, "steps": steps, "lr": 1e-3, "final_lr": None, "whitened": False} | specs[method]
     if profile != "paper":
         chosen |= {"steps": steps, "lr": 3e-2, "final_lr": 1e-3}
-    chosen |= differing(THEN, repulsion_seed=REPULSION_SEED, critic_seed=CRITIC_SEED)
+    judged = [REPULSION_SAMPLES, CRITIC_SAMPLES]
+    chosen |= differing(THEN, repulsion_seed=REPULSION_SEED, critic_seed=CRITIC_SEED, judged_samples=judged)
     return chosen | {"history_every": max(1, steps // 100)}
 
 
@@ -147,7 +149,9 @@ def errors(covariance: Float[Tensor, "d d"], generator: Generator) -> dict[str, 
 
 
 @torch.no_grad()
-def delivered_repulsion(objective: GPVI, generator: Generator, num_samples: int = SAMPLES) -> Float[Tensor, " d"]:
+def delivered_repulsion(
+    objective: GPVI, generator: Generator, num_samples: int = REPULSION_SAMPLES
+) -> Float[Tensor, " d"]:
     """The fraction of the exact repulsion that the helper delivers, along each left singular vector of the Jacobian.
 
     With exact ``R`` and the helper's ``R̂`` on one fixed batch of noise, the slope ``<R̂, R> / <R, R>`` of the
@@ -165,7 +169,7 @@ def delivered_repulsion(objective: GPVI, generator: Generator, num_samples: int 
 
 @torch.no_grad()
 def critic_quality(
-    critic: SteinCritic, generator: Generator, covariance: Float[Tensor, "d d"], num_samples: int = 10 * SAMPLES
+    critic: SteinCritic, generator: Generator, covariance: Float[Tensor, "d d"], num_samples: int = CRITIC_SAMPLES
 ) -> dict[str, float]:
     """How well a Stein critic knows its direction, on one fixed batch of noise.
 
@@ -224,7 +228,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 
 def deviations(method: str, profile: str, lengths: dict[str, int] = STEPS) -> str:
     """What differs from the paper, which prints neither steps, learning rate, batch nor width for these tables."""
-    steps = f"{lengths[profile]:,} steps"
+    steps = f"{lengths[profile]:,} steps" + (", no λ" if method.startswith("gpvi") else "")
     if profile != "paper":
         return f"{profile} size: {steps}, learning rate 3e-2 decaying"
     if method not in BEST:

@@ -29,7 +29,7 @@ from gpvi_lib.targets import Banana, GaussianMixture, Target
 FURTHEST_KNOT = 38.0
 """Beyond it N(z_1; 0, 1) is zero in float64; knots of units that are all but dead lie there."""
 LIPSCHITZ_SHARE = 0.9
-EVALUATION_SEED = 7
+PLANE_SEED = 7
 THEN = {"seed": 7, "furthest_knot": 38.0, "lipschitz_share": 0.9}
 """What the first records were evaluated with, see :func:`differing`."""
 
@@ -106,11 +106,11 @@ def claimed_and_true(generator: Generator, target, num_samples: int) -> dict[str
     ``overclaim`` is ``E[-Σ_i r_i log r_i]`` with ``r_i`` the posterior probability of preimage ``i``, computed from the
     preimages alone; ``elbo_claimed - elbo`` estimates the same number from the two densities.
     """
-    x, log_q = generator.rsample_with_log_prob(num_samples, generator_of(generator, EVALUATION_SEED))
+    x, log_q = generator.rsample_with_log_prob(num_samples, generator_of(generator, PLANE_SEED))
     terms = preimage_log_terms(generator, x)
     log_q_true = terms.logsumexp(-1)
     log_p = target.log_prob(x)
-    z = generator.noise(num_samples, generator_of(generator, EVALUATION_SEED))
+    z = generator.noise(num_samples, generator_of(generator, PLANE_SEED))
     return {
         "elbo_claimed": float((log_p - log_q).mean()),
         "elbo": float((log_p - log_q_true).mean()),
@@ -157,7 +157,7 @@ def config(method: str, profile: str) -> dict:
         "final_lr": 1e-4,
         "history_every": max(1, steps // 10),
         "evaluation_points": SIZES[profile]["points"],
-        **differing(THEN, seed=EVALUATION_SEED, furthest_knot=FURTHEST_KNOT, lipschitz_share=LIPSCHITZ_SHARE),
+        **differing(THEN, seed=PLANE_SEED, furthest_knot=FURTHEST_KNOT, lipschitz_share=LIPSCHITZ_SHARE),
     }
 
 

@@ -25,7 +25,7 @@ from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.targets import CategoricalLikelihood, NormalPrior, Posterior
 from gpvi_lib.wide_resnet import wide_resnet
 
-EVALUATION_SEED = 12_345
+IMAGE_SEED = 12_345
 THEN = {"seed": 12_345}
 """What the first records were evaluated with, see :func:`differing`."""
 AT_ONCE = 2_000
@@ -46,7 +46,7 @@ NETWORKS = {
 
 def evaluated() -> dict:
     """The constants of the evaluation that have changed, for a configuration."""
-    return differing(THEN, seed=EVALUATION_SEED)
+    return differing(THEN, seed=IMAGE_SEED)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     data = images(config, context.device)
     target = posterior(config, data)
     sampler, curves, seconds = trained(config, target, context)
-    weights, network = fixed_draws(sampler, config["samples"], EVALUATION_SEED), target.network
+    weights, network = fixed_draws(sampler, config["samples"], IMAGE_SEED), target.network
     if isinstance(sampler, KroneckerLaplace):
         network = LinearizedModule(network, sampler.mode)
     known = probabilities(network, weights, data.test_inputs)

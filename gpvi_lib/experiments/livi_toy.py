@@ -192,7 +192,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     scale = config["prior_scale"]
     reference = read_reference(config["reference_profile"])
     sampler = build_sampler(config["sampler"], target.dim, scale, rng)
-    if "from_mode" in config and not (context.checkpoint is not None and context.checkpoint.exists()):
+    if "from_mode" in config:
         _start_at_mode(sampler, known, config, context)
 
     def weights(sampler: Sampler) -> Float[Tensor, "n d"]:

@@ -465,15 +465,21 @@ def _setting(config: dict) -> list[str]:
     prior = "flat" if config["objective"]["kind"] == "likelihood" else config["prior"]
     rate = [] if config["lr"] == PRINTED_LR else [f"learning rate {config['lr']:g}"]
     inverse = ["exact inverse"] if config["objective"].get("inverse", {}).get("kind") == "block" else []
-    return rate + priors.get(prior, []) + inverse
+    return rate + priors.get(prior, []) + inverse + _noise_scale(config["sampler"])
+
+
+def _noise_scale(sampler: dict) -> list[str]:
+    """What a generator's λ is, where it is not the printed 1."""
+    if not sampler.get("train_noise_scale"):
+        return []
+    one_for_all = "noise_scale_unit" not in sampler
+    return [f"one trained λ from {sampler['noise_scale']:g}" if one_for_all else "one trained λ per weight"]
 
 
 def image_deviations(dataset: str, length: str, method: str, profile: str) -> str:
     """What differs from the paper's runs on MNIST and CIFAR-10."""
     config = image_config(dataset, KNOWN_CLASSES, length, method, profile)
     parts = _setting(config)
-    if method.endswith("_authors"):
-        parts.append(f"one trained λ from {config['sampler']['noise_scale']:g}")
     if profile != "paper":
         parts.insert(0, f"{profile} size")
     elif length != "published":
@@ -485,7 +491,8 @@ def image_deviations(dataset: str, length: str, method: str, profile: str) -> st
 def digits_deviations(method: str, profile: str) -> str:
     """What differs from the paper: the data, the network, and the settings that suit them."""
     data = "scikit-learn digits (8 x 8) and an MLP instead of MNIST and LeNet-5"
-    return ", ".join([data, *_setting(digits_config(method, profile))])
+    config = digits_config(method, profile)
+    return ", ".join([data, f"{config['steps']:,} steps", *_setting(config)])
 
 
 def _scores(item: str, epoch: int = 1) -> tuple[Score, ...]:

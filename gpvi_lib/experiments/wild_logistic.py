@@ -16,6 +16,7 @@ import itertools
 import math
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -53,7 +54,20 @@ HAND_MADE = ("constant", "power", *RULES, "curvature", "mala")
 REFERENCES = ("laplace", "transfer", "sgld_long", "svgd_particles", "nuts")
 METHODS = (*(f"{row}_t{depth}" for row in (*TRAINED, *HAND_MADE) for depth in DEPTHS), *REFERENCES)
 BOX = 1e3
-THEN = {"box": 1e3}
+CURVATURES = [2.0**-i for i in range(8)]
+"""Candidates of the rule by curvature: multiples of its relative steps."""
+DECAY, RATES = (0.5, 10.0, 0.55), (0.05, 1e-3)
+TREES: dict[str, Any] = {"target_accept": 0.8, "max_tree_depth": 10}
+"""Of long SGLD's steps; of SVGD on particles, first and last learning rate; of NUTS."""
+THEN: dict[str, Any] = {
+    "box": 1e3,
+    "masters": [1e-6 * 2**j for j in range(30)],
+    "power": {"log_scale": list(range(-6, 3)), "offset": list(range(10)), "exponent": [0.55]},
+    "curvature": [2.0**-i for i in range(8)],
+    "sgld_long": [0.5, 10.0, 0.55],
+    "svgd_particles": [0.05, 1e-3],
+    "nuts": {"target_accept": 0.8, "max_tree_depth": 10},
+}
 """What the first records were evaluated with, see :func:`differing`."""
 SIZES: dict[str, dict] = {
     "smoke": {
@@ -88,7 +102,7 @@ def config(method: str, profile: str) -> dict:
         depth = min(depth, 5)
     problem = {name: sizes[name] for name in ("data", "rows", "judge", "problems", "train")}
     shared = problem | {"row": row, "layers": depth, "chains": sizes["chains"], "rows_a_layer": sizes["batch_size"]}
-    shared |= differing(THEN, box=BOX)
+    shared |= differing(THEN, box=BOX, **_decisive(row))
     if row in TRAINED:
         spec = TRAINED[row]
         network = {"step_size": 1e-4, "ceiling": 0.1} | spec.get("network", {})
@@ -106,6 +120,15 @@ def config(method: str, profile: str) -> dict:
         "nuts": {"warmup": sizes["warmup"], "draws": sizes["draws"], "nuts_chains": sizes["nuts_chains"]},
     }
     return shared | own.get(row, {"most": sizes["most"]} if row in HAND_MADE else {})
+
+
+def _decisive(row: str) -> dict[str, Any]:
+    """The constants that decide a row which is chosen, or long."""
+    if row in HAND_MADE:
+        own = {"power": WILD_POWER, "curvature": CURVATURES}
+        return {row: own[row]} if row in own else {"masters": WILD_MASTERS}
+    long: dict[str, Any] = {"sgld_long": list(DECAY), "svgd_particles": list(RATES), "nuts": TREES}
+    return {row: long[row]} if row in long else {}
 
 
 def seeds(profile: str) -> tuple[int, ...]:
@@ -241,14 +264,14 @@ def candidates(config: dict, training: list[Problem]) -> list[tuple[float, Tenso
     elif row == "curvature":
         mode, _ = fitted(training[0])
         relative = curvature(training[0].double(), mode).cpu()
-        found = [(c, c * relative.expand(layers, -1)) for c in (2.0**-i for i in range(8))]
+        found = [(c, c * relative.expand(layers, -1)) for c in CURVATURES]
     else:
         found = [(step, step) for step in WILD_MASTERS]
     return found[:: math.ceil(len(found) / config["most"])]
 
 
 def run_hand_made(config: dict, context: RunContext, training: list[Problem], test: list[Problem]) -> Outcome:
-    """The best candidate by the log-likelihood on the test problems, and the one chosen on training problems."""
+    """The best candidate by log-likelihood on the test problems, and on as many training problems, the first."""
     tried = candidates(config, training)
 
     def draw(step, problem: Problem, number: int) -> Tensor:
@@ -294,9 +317,11 @@ def run_reference(config: dict, context: RunContext, training: list[Problem], te
     """Draws of a reference on each test problem."""
     row, draws = config["row"], []
     metrics: dict[str, float] = {}
+    seconds: float | None = None
     for number, problem in enumerate(test):
         if row == "nuts":
-            z, found = _nuts(config, problem, context, number)
+            z, found, taken = _nuts(config, problem, context, number)
+            seconds = (seconds or 0.0) + taken
             metrics |= {name: max(value, metrics.get(name, value)) for name, value in found.items()}
         elif row in ("laplace", "transfer"):
             mode, covariance = fitted(problem if row == "laplace" else training[0])
@@ -306,7 +331,7 @@ def run_reference(config: dict, context: RunContext, training: list[Problem], te
             z = _converged(config, problem, context)
         draws.append(z)
     found, arrays = judged(draws, test)
-    return Outcome(found | metrics, arrays)
+    return Outcome(found | metrics, arrays, seconds)
 
 
 def _converged(config: dict, problem: Problem, context: RunContext) -> Tensor:
@@ -317,20 +342,24 @@ def _converged(config: dict, problem: Problem, context: RunContext) -> Tensor:
         particles = Particles(q_0.sample(config["chains"], rng))
         size = config["rows_a_layer"]
         arguments: dict = {"steps": config["long"], "batch_size": size, "rng": rng, "label": context.label}
-        fit(particles, target, ParVI(SVGD()), optimizer=Adam(0.05, 1e-3), progress=context.progress, **arguments)
+        fit(particles, target, ParVI(SVGD()), optimizer=Adam(*RATES), progress=context.progress, **arguments)
         return particles.sample(None, rng)
     mode, _ = fitted(problem)
     relative = curvature(problem.double(), mode).float()
     z = q_0.sample(config["chains"], rng)
-    for step in power_decay(config["long"], 0.5, 10.0, dtype=torch.float32).to(z):
+    for step in power_decay(config["long"], *DECAY, dtype=torch.float32).to(z):
         rows = torch.randint(target.num_data, (config["rows_a_layer"],), generator=rng, device=rng.device)
         noise = standard_normal(z.shape, rng, z)
         z = z + step * relative * target.score(z, rows) + (2 * step * relative).sqrt() * noise
     return z
 
 
-def _nuts(config: dict, problem: Problem, context: RunContext, number: int) -> tuple[Tensor, dict[str, float]]:
-    """NUTS in coordinates in which the Laplace approximation is standard normal; R-hat of the points' coordinates."""
+def _nuts(config: dict, problem: Problem, context: RunContext, number: int) -> tuple[Tensor, dict[str, float], float]:
+    """NUTS in coordinates in which the Laplace approximation is standard normal.
+
+    Returns:
+        Draws; R-hat of the points' coordinates, divergences and gradients; seconds, over interruptions.
+    """
     posterior, (mode, covariance) = problem.double(), fitted(problem)
     factor = torch.linalg.cholesky(covariance)
     checkpoint = context.checkpoint and context.checkpoint.with_suffix(f".{number}.pt")
@@ -340,8 +369,7 @@ def _nuts(config: dict, problem: Problem, context: RunContext, number: int) -> t
         start,
         warmup=config["warmup"],
         draws=config["draws"],
-        target_accept=0.8,
-        max_tree_depth=10,
+        **TREES,
         seed=10 * context.seed + number,
         checkpoint=checkpoint,
         label=context.label,
@@ -349,7 +377,8 @@ def _nuts(config: dict, problem: Problem, context: RunContext, number: int) -> t
     )
     z = mode + draws @ factor.mT
     rhat = float(diagnostics(z)["rhat"].max())
-    return z.flatten(0, 1).float(), {"rhat": rhat, "divergences": info["divergences"], "gradients": info["gradients"]}
+    metrics = {"rhat": rhat, "divergences": info["divergences"], "gradients": info["gradients"]}
+    return z.flatten(0, 1).float(), metrics, info["seconds"]
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:

@@ -34,7 +34,16 @@ from gpvi_lib.schedules import AdaptiveLangevin, mala, power_decay
 from gpvi_lib.targets import GaussianMixture, score
 
 LAYERS, BOX = 20, 20.0
-THEN = {"box": 20.0, "finalists": 5}
+RANDOM = [[-2.0, 0.0, 0.0], [3.0, 9.0, 4.0]]
+"""Lowest and highest log-scale, offset and exponent of a schedule drawn at random."""
+HISTOGRAM = [-10.0, 10.0, 80]
+"""Ends and cells, for the divergence of points."""
+SEARCH_CHAINS = 1_000
+"""Whose Stein discrepancy chooses a schedule."""
+THEN = {
+    "box": 20.0, "finalists": 5, "random": [[-2.0, 0.0, 0.0], [3.0, 9.0, 4.0]], "histogram": [-10.0, 10.0, 80],
+    "search_chains": 1_000,
+}  # fmt: skip
 """What the first records were evaluated with, see :func:`differing`."""
 TARGET = {"means": [-2.0, 2.0], "weights": [1 / 3, 2 / 3], "scale": 1.0}
 START = {"mean": -10.0, "scale": 1.0}
@@ -91,7 +100,8 @@ def config(method: str, profile: str) -> dict:
     """Everything but the seed."""
     sizes = SIZES[profile]
     shared = {"layers": LAYERS, "target": TARGET, "start": START, "cells": sizes["cells"], "half_width": 30.0}
-    shared |= differing(THEN, box=BOX, finalists=FINALISTS)
+    now = {"random": RANDOM, "histogram": HISTOGRAM, "search_chains": SEARCH_CHAINS}
+    shared |= differing(THEN, box=BOX, finalists=FINALISTS, **now)
     if method in TRAINED:
         spec = {"truncate": False, "optimizer": "adam", "lr": 0.05, "final_lr": 1e-3} | TRAINED[method]
         spec["objective"] = spec["objective"] | {"num_samples": sizes["samples"]}
@@ -154,10 +164,13 @@ class Judge:
 
     def of_sample(self, z: Float[Tensor, "n 1"]) -> dict[str, float]:
         """Metrics of points: the divergence of their histogram, points beyond ±10 in its outermost cells."""
-        bins = LineGrid(-10, 10, 80)
+        low, high, cells = HISTOGRAM
+        bins = LineGrid(low, high, int(cells))
         log_masses = bins.masses(self.target.log_prob(bins.centres[:, None])).log()
         z = z.cpu().double().nan_to_num(math.inf)
-        counts = torch.bincount(((z[:, 0] - bins.low) / bins.width).clamp(0, bins.cells - 1).long(), minlength=80)
+        counts = torch.bincount(
+            ((z[:, 0] - bins.low) / bins.width).clamp(0, bins.cells - 1).long(), minlength=bins.cells
+        )
         near = z[z.abs() <= self.grid.high]
         equal = torch.full_like(near, 1 / max(1, len(near)))
         return {
@@ -188,7 +201,7 @@ def candidates(config: dict, seed: int) -> Iterator[tuple[list[float], Float[Ten
     if "constant" in spec:
         chosen = [(math.log10(value), 0.0, 0.0) for value in spec["constant"]]
     elif "random" in spec:
-        low, high = torch.tensor([-2.0, 0.0, 0.0]), torch.tensor([3.0, 9.0, 4.0])
+        low, high = torch.tensor(RANDOM)
         rng = torch.Generator().manual_seed(seed)
         chosen = [tuple(row) for row in (low + (high - low) * torch.rand(spec["random"], 3, generator=rng)).tolist()]
     else:
@@ -220,10 +233,10 @@ def choose(config: dict, judge: Judge, context: RunContext) -> tuple[list[float]
 
 
 def discrepancy(config: dict, steps: Float[Tensor, " T"], context: RunContext) -> float:
-    """The kernel Stein discrepancy of a thousand chains; infinite where one is not finite."""
+    """The kernel Stein discrepancy of ``SEARCH_CHAINS`` chains; infinite where one is not finite."""
     target, q_0 = mixture(config["target"], torch.float64, "cpu"), start(config["start"], torch.float64, "cpu")
     network = LangevinNetwork(q_0, target, len(steps), step_size=steps[:, None], dtype=torch.float64)
-    z = network.sample(min(1_000, config["chains"]), torch.Generator().manual_seed(context.seed))
+    z = network.sample(min(SEARCH_CHAINS, config["chains"]), torch.Generator().manual_seed(context.seed))
     value = float(ksd_u_statistic(z, score(target, z), RBF(config["bandwidth"])))
     return value if math.isfinite(value) else math.inf
 

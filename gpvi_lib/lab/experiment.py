@@ -40,7 +40,7 @@ class RunContext:
 
     Args:
         device: where tensors live.
-        seed: of the cell; every random number derives from it.
+        seed: of the cell; every random number derives from it, but for those of the configuration.
         checkpoint: file to save progress in and resume from, or None for no checkpoints. Its folder exists;
             it belongs to one configuration and is removed once the record is written.
         label: "experiment/method seed 0", for progress bars and errors.
