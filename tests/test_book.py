@@ -73,10 +73,13 @@ def test_every_table_that_a_cell_prints_is_a_table(book):
 
 
 def test_every_figure_is_described(book):
+    number = 0
     for path in book.glob("notebooks/*.html"):
         images = re.findall(r'<img [^>]*src="\.\./_images[^>]*>', path.read_text())
         descriptions = [re.search(r'alt="([^"]*)"', image) for image in images]
         assert all(found and len(found[1]) > 40 for found in descriptions), path.name
+        number += len(images)
+    assert number == len(list(repository().glob("figures/paper/*.png")))
 
 
 def test_every_page_can_be_reached_from_the_first_page(book):

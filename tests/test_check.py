@@ -219,10 +219,11 @@ def test_a_chain_is_thinned_to_about_independent_draws(rng):
 
 def test_pareto_smoothing_keeps_the_mean_of_lognormal_weights(rng):
     """``E exp(σ ε) = exp(σ^2 / 2)``; the tail of a lognormal is lighter than any Pareto tail."""
-    weights, k_hat, log_mean = pareto_smoothed(100 + torch.randn(20_000, generator=rng, dtype=F64))
+    log_w = 100 + torch.randn(20_000, generator=rng, dtype=F64)
+    weights, k_hat, log_mean = pareto_smoothed(log_w)
     assert log_mean == pytest.approx(100.5, abs=5 * ((math.e - 1) / 20_000) ** 0.5)
     assert float(weights.sum()) == pytest.approx(1) and k_hat < 0.5
-    assert k_hat == pytest.approx(float(arviz.psislw(torch.randn(20_000).numpy())[1]), abs=0.3)
+    assert k_hat == pytest.approx(float(arviz.psislw(log_w.numpy())[1]), abs=0.01)
 
 
 def test_weights_with_a_pareto_tail_have_its_shape():
@@ -247,6 +248,23 @@ def test_weights_of_a_shifted_gaussian_have_their_known_number_and_distance(rng)
     assert found["weights"].value / 20_000 == pytest.approx(math.exp(-(delta**2)), rel=0.05)
     assert found["elbo"].value == pytest.approx(-(delta**2) / 2, abs=5 * delta / 20_000**0.5)
     assert "0.12 below" in found["elbo"].shown or "0.13 below" in found["elbo"].shown
+
+
+@pytest.mark.parametrize(
+    ("delta", "by_weights", "by_elbo"),
+    [(0.4, "trust", "trust"), (0.7, "look", "look"), (1.5, "don't", "look"), (2.2, "don't", "don't")],
+)
+def test_verdicts_are_those_of_the_bounds_of_the_total_variation(delta, by_weights, by_elbo):
+    """Of q = N(δ, 1): √(S / ESS - 1) / 2 = √(e^{δ²} - 1) / 2, and √(KL / 2) = δ / 2; 0.25 and 1 are the limits."""
+    x = torch.special.ndtri((torch.arange(200_000, dtype=F64) + 0.5) / 200_000) + delta
+    found = {f.key: f for f in weight_findings(-0.5 * x.square() + 0.5 * (x - delta).square())}
+    assert (found["weights"].verdict, found["elbo"].verdict) == (by_weights, by_elbo)
+
+
+def test_the_kernel_finding_has_no_unit(rng):
+    x, unit = draws(300, rng, scale=0.8), torch.tensor([1.0, 100.0, 1e-3], dtype=F64)
+    plain, scaled = (ksd_finding(x * c, -x / c, torch.Generator().manual_seed(0)) for c in (1.0, unit))
+    assert scaled.value == pytest.approx(plain.value) and scaled.verdict == plain.verdict
 
 
 def test_the_worth_of_biased_draws_is_where_bias_and_noise_are_equal(rng):

@@ -345,6 +345,7 @@ def test_the_chains_of_a_classifier_have_the_moments_of_quadrature():
 def test_the_printed_setting_is_table_8(method):
     config = classification.config(4, method, "paper")
     if method == "hmc":
+        assert (config["step_size"], config["num_leapfrog"]) == (5e-4, 25)
         return
     assert (config["lr"], config["final_lr"], config["batch_size"]) == (1e-3, None, None)  # 100 data, batches of 100
     sampler, objective = config["sampler"], config["objective"]

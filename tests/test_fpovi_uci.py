@@ -38,14 +38,13 @@ def test_lengths_are_those_of_the_design():
             assert printed_steps(score, "f_svgd") == expected[name]
 
 
-def test_the_rows_of_a_set_are_the_real_ones():
-    for name, rows in uci.ROWS.items():
-        if data.available(name):
-            found = data.uci(name, 0)
-            assert len(found.inputs) + len(found.test_inputs) == rows
-            assert uci.steps_in_an_epoch(name) == math.ceil(
-                len(found.inputs) / min(uci.epochs_and_batch(rows)[1], rows)
-            )
+@pytest.mark.parametrize("name", uci.ROWS)
+def test_the_rows_of_a_set_are_the_real_ones(name):
+    if not data.available(name):
+        pytest.skip(f"{name} is not here: {data.how_to_get(name)}")
+    rows, found = uci.ROWS[name], data.uci(name, 0)
+    assert len(found.inputs) + len(found.test_inputs) == rows
+    assert uci.steps_in_an_epoch(name) == math.ceil(len(found.inputs) / min(uci.epochs_and_batch(rows)[1], rows))
 
 
 def test_splits_of_every_set():

@@ -259,6 +259,9 @@ def test_the_density_in_function_space_is_that_of_the_weights(data, normal):
     assert_close(here.log_likelihood(f), target.log_likelihood(w), **EXACT)
     prior = here.log_prob(f) - here.log_likelihood(f)
     assert_close(prior, -0.5 * w[:, 0].square(), **EXACT)  # u ~ N(0, 1), its constant left out
+    target.prior = NormalPrior(torch.cat([torch.tensor([0.5]), torch.ones(target.dim - 1)]).double())
+    narrow = FunctionPosterior(target, None, None)
+    assert_close(narrow.log_prob(f) - narrow.log_likelihood(f), -0.5 * (w[:, 0] / 0.5).square(), **EXACT)
 
 
 def test_the_inverse_gamma_density_is_that_of_the_standard_deviation():

@@ -22,6 +22,7 @@ from gpvi_lib import (
     MeanField,
     Particles,
     PathELBO,
+    SemiImplicitELBO,
     gaussian_chain,
     load_sampler,
     save_sampler,
@@ -286,12 +287,13 @@ def test_the_path_ratio_is_that_of_its_kernels(normal, batch_size):
     assert_close(ratio.detach(), path_ratio(net, states, inputs).detach())
 
 
+@pytest.mark.parametrize("objective", [PathELBO(6), SemiImplicitELBO(6)], ids=["path", "semi-implicit"])
 @pytest.mark.parametrize("batch_size", [None, 4])
-def test_the_gradient_of_the_path_elbo(normal, batch_size):
+def test_the_gradient_of_the_elbos_of_a_chain(normal, batch_size, objective):
     net = network(regression(normal), 3, batch_size=batch_size, step_size=0.04)
 
     def loss(net):
-        return PathELBO(6)(net, net.target, None, seeded())[0]
+        return objective(net, net.target, None, seeded())[0]
 
     assert_close(gradient(net, loss), finite_differences(net, loss), rtol=1e-6, atol=1e-6)
 
@@ -455,11 +457,14 @@ def test_two_batches_need_a_batch():
         KernelSteinDiscrepancy(independent_batches=True)(Particles(torch.randn(4, 2)), Banana(), None, seeded())
 
 
-def test_the_discrepancys_gradient_passes_through_chain_and_score():
-    net = network(Banana(), 3)
+@pytest.mark.parametrize("independent", [False, True])
+def test_the_discrepancys_gradient_passes_through_chain_and_score(normal, independent):
+    target = regression(normal) if independent else Banana()
+    net = network(target, 3, step_size=0.04)
+    objective = KernelSteinDiscrepancy(gpvi_lib.RBF(2.0), 6, independent_batches=independent)
 
     def loss(net):
-        return KernelSteinDiscrepancy(gpvi_lib.RBF(2.0), 6)(net, net.target, None, seeded())[0]
+        return objective(net, net.target, torch.arange(4) if independent else None, seeded())[0]
 
     assert_close(gradient(net, loss), finite_differences(net, loss), rtol=1e-6, atol=1e-6)
 

@@ -192,6 +192,17 @@ def test_low_rank_has_the_largest_eigenvalues_of_the_hessian(monkeypatch):
     assert_close(exact @ found.vectors, found.vectors * found.values, rtol=0, atol=2e-3 * float(found.values.max()))
 
 
+def test_low_rank_has_the_priors_precision_where_the_data_say_nothing():
+    target = classifier(mlp([9, 4, 3], "tanh"), 50)
+    target.prior = NormalPrior(0.5)
+    mode, number = torch.zeros(target.dim, dtype=F64), 40_000
+    found = low_rank_laplace(target, mode, rank=2)
+    draws = found.sample(number, seed=3) - mode
+    precision = found.vectors * found.values @ found.vectors.mT + 4 * torch.eye(target.dim, dtype=F64)
+    exact = torch.linalg.inv(precision)
+    assert float((draws.mT @ draws / number - exact).norm() / exact.norm()) < 2 * math.sqrt(target.dim / number)
+
+
 def test_draws_of_low_rank_have_its_covariance():
     vectors = torch.linalg.qr(torch.randn(6, 2, generator=seeded(), dtype=F64)).Q
     values, scale, number = torch.tensor([50.0, 3.0], dtype=F64), 0.5, 40_000

@@ -542,16 +542,20 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(case, tmp_path):
 
 
 def test_avb_with_the_best_classifier_is_the_elbo(rng):
-    """T* is log q - log prior: the loss with it is the negative ELBO, here of a Gaussian, to 4 standard errors."""
+    """T* is log q - log prior: the loss with it is the negative ELBO, here of a Gaussian, to 4 standard errors.
+
+    Its gradient is that of the ELBO along the draws, T* being fixed: the rest has the expectation 0.
+    """
     target = regression()
     sampler = MeanField(torch.zeros(target.dim), 0.5)
     objective = AVB(4_000, (4,), updates=1, lr=1e-9)
     objective(sampler, target, None, rng)
 
+    fixed = torch.distributions.Normal(sampler.mean.detach(), sampler.scale.detach())
+
     class Best(nn.Module):
         def forward(self, x):
-            log_q = torch.distributions.Normal(sampler.mean, sampler.scale).log_prob(x).sum(-1)
-            return (log_q - target.prior.log_prob(x))[:, None]
+            return (fixed.log_prob(x).sum(-1) - target.prior.log_prob(x))[:, None]
 
     objective.network, objective._descend = Best(), lambda loss: None
     loss, _ = objective(sampler, target, None, seeded(7))
@@ -559,6 +563,19 @@ def test_avb_with_the_best_classifier_is_the_elbo(rng):
     x, log_q = sampler.rsample_with_log_prob(4_000, seeded(8))
     se = float((log_q - target.log_prob(x)).detach().std()) / math.sqrt(2_000)
     assert float(loss) == pytest.approx(float(other), abs=4 * se)
+    same_gradient(sampler, loss, along_the_draws(sampler, target, fixed))
+
+
+def along_the_draws(sampler, target, fixed):
+    """The negative ELBO as a function of 4,000 draws, which move with the sampler while its density is kept."""
+    x = sampler.rsample(4_000, seeded(7))
+    return (fixed.log_prob(x).sum(-1) - target.log_prob(x)).mean()
+
+
+def same_gradient(sampler, loss, other):
+    for found, expected in zip(*(torch.autograd.grad(one, sampler.parameters()) for one in (loss, other)), strict=True):
+        assert expected.norm() > 0.1
+        assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_avbs_classifier_learns_which_points_are_the_posteriors(rng):
@@ -635,15 +652,17 @@ def test_kivi_with_the_true_ratio_is_the_elbo(monkeypatch):
     target = regression(power=0.5)
     sampler = MeanField(torch.zeros(target.dim), 0.5)
 
+    fixed = torch.distributions.Normal(sampler.mean.detach(), sampler.scale.detach())
+
     def true(self, x, drawn):
-        log_q = torch.distributions.Normal(sampler.mean, sampler.scale).log_prob(x).sum(-1)
-        return (target.prior.log_prob(x) - log_q).exp()
+        return (target.prior.log_prob(x) - fixed.log_prob(x).sum(-1)).exp()
 
     monkeypatch.setattr(KIVI, "ratio", true)
     loss, info = KIVI(4_000, floor=1e-30)(sampler, target, None, seeded(7))
     x, log_q = sampler.rsample_with_log_prob(4_000, seeded(7))
     assert float(loss) == pytest.approx(float((log_q - target.log_prob(x)).mean()), rel=1e-4)
     assert float(info["floored"]) == 0
+    same_gradient(sampler, loss, along_the_draws(sampler, target, fixed))
 
 
 def test_kivi_says_how_often_the_ratio_is_below_its_floor(rng):

@@ -94,6 +94,24 @@ def test_the_weights_approximation_is_mode_and_curvature_at_its_precision(poster
     assert (covariance[4, :4] == 0).all() and covariance[4, 4] > 0
 
 
+def test_the_evidence_of_a_precision_is_the_integral_over_the_weight(normal):
+    """One weight on 400 rows, by quadrature, and its maximum and curvature are those of log α."""
+    x = normal(400, 1)
+    posterior = LogisticPosterior(x, (normal(400) + x[:, 0] > 0).long())
+    w, at = torch.linspace(-1, 5, 20_001, dtype=F64), torch.linspace(-6, 1, 15, dtype=F64)
+    by_grid = torch.stack(
+        [(posterior.log_prob(torch.stack([w, a.expand_as(w)], 1))).logsumexp(0) + (w[1] - w[0]).log() for a in at]
+    )
+    by_laplace = torch.tensor([posterior._evidence(float(a))[0] for a in at], dtype=F64)
+    apart = by_grid - by_laplace
+    assert float((apart - apart.mean()).abs().max()) < 0.02  # Laplace's error changes by less; a term in log α by 7
+    mean, covariance = posterior.laplace()
+    step, top = 1e-2, float(mean[-1])
+    low, middle, high = (posterior._evidence(top + s)[0] for s in (-step, 0.0, step))
+    assert low < middle > high
+    assert 1 / float(covariance[-1, -1]) == pytest.approx((2 * middle - low - high) / step**2, rel=0.02)
+
+
 def test_the_approximation_has_the_moments_of_long_chains(normal):
     """One weight and an intercept on 400 rows: means within half a standard deviation, spreads within 30 %."""
     x = torch.cat([torch.ones(400, 1, dtype=F64), normal(400, 2)], 1)

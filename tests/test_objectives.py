@@ -6,6 +6,23 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from torch.func import functional_call, jacrev, vmap
 from torch.testing import assert_close
 
+from gpvi_lib import (
+    AVB,
+    KIVI,
+    LIVI,
+    FlatMLP,
+    GaussNewtonParVI,
+    KernelSteinDiscrepancy,
+    LangevinNetwork,
+    LatentGenerator,
+    MaximumPosterior,
+    NormalLikelihood,
+    OrientedELBO,
+    PathELBO,
+    Posterior,
+    RegressedParVI,
+    SemiImplicitELBO,
+)
 from gpvi_lib.directions import GFSF, SVGD
 from gpvi_lib.fitting import fit
 from gpvi_lib.inverse import BiCGSTABInverse, BlockInverse, DenseInverse, HelperInverse
@@ -27,6 +44,55 @@ GENERATORS = {
     "two tanh layers k<d": (3, (5, 6), "tanh", 0.5),
     "relu k<d vector": (2, (6,), "relu", VECTOR),
 }
+
+
+PERCEPTRON = FlatMLP([2, 3, 1], "tanh")
+
+
+def _generator(target) -> Generator:
+    return Generator(target.dim, 3, (5,), noise_scale=0.5, activation="tanh", rng=torch.Generator().manual_seed(0))
+
+
+def _latent(target) -> LatentGenerator:
+    rng = torch.Generator().manual_seed(0)
+    return LatentGenerator(target.dim, 3, (6,), noise_scale=0.1, activation="elu", rng=rng)
+
+
+def _chain(target) -> LangevinNetwork:
+    return LangevinNetwork(MeanField(torch.zeros(target.dim)), target, 2, batch_size=4, step_size=1e-3)
+
+
+OBJECTIVES = {
+    "GPVI": (_generator, GPVI(4, BlockInverse())),
+    "oriented ELBO": (_generator, OrientedELBO(4)),
+    "ELBO": (_generator, NegativeELBO(4)),
+    "regression": (_generator, RegressedParVI(4)),
+    "Gauss-Newton": (_generator, GaussNewtonParVI(4)),
+    "amortised SVGD": (_generator, ParVI(SVGD(), 4)),
+    "KSD": (_generator, KernelSteinDiscrepancy(num_samples=4)),
+    "path ELBO": (_chain, PathELBO(4)),
+    "semi-implicit ELBO": (_chain, SemiImplicitELBO(4)),
+    "likelihood": (lambda target: Particles(torch.randn(4, target.dim)), MaximumLikelihood()),
+    "posterior": (lambda target: Particles(torch.randn(4, target.dim)), MaximumPosterior()),
+    "LIVI": (_latent, LIVI(4)),
+    "AVB": (lambda target: MeanField(torch.zeros(target.dim)), AVB(4, (4,), updates=1)),
+    "KIVI": (lambda target: MeanField(torch.zeros(target.dim)), KIVI(4)),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_sees_its_minibatch_and_no_other_data(name, rng):
+    x = torch.randn(20, 2, generator=rng)
+    target, seen = Posterior(PERCEPTRON, NormalLikelihood(0.3), x, x[:, 0]), []
+    plain = target.log_likelihood
+    target.log_likelihood = lambda w, batch=None: seen.append(batch) or plain(w, batch)
+    make, objective = OBJECTIVES[name]
+    sampler, batch = make(target), torch.arange(5, 12)
+    seen.clear()
+    objective(sampler, target, batch, rng)[0].backward()
+    own = [rows for rows in seen if rows is not None and len(rows) == 4]  # those of the chain's layers
+    assert bool(own) is (make is _chain) and len(seen) > len(own)
+    assert all(rows is batch for rows in seen if not any(rows is one for one in own))
 
 
 def make_generator(rng, k, hidden=(), activation="relu", scale=None) -> Generator:

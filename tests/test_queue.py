@@ -6,7 +6,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -145,14 +144,15 @@ def test_two_queues_do_not_run_beside_each_other(listed):
     assert not queue.is_active()
 
 
-def test_who_only_looks_whether_a_queue_runs_writes_nothing_and_stops_none(listed, tmp_path):
+def test_who_only_looks_whether_a_queue_runs_writes_nothing_and_stops_none(listed, tmp_path, monkeypatch):
     assert not queue.is_active() and not (tmp_path / "build").exists()
     (tmp_path / "build").mkdir()
     with open(tmp_path / "build" / "queue.lock", "w") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        threading.Timer(0.15, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
-        queue.run(queue.read(listed({"methods": ["svgd"], "seeds": [0]}), get_experiment), jobs=1)
-        time.sleep(0.2)
+        with monkeypatch.context() as patch:
+            patch.setattr(queue.time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+            with queue.only_one():
+                assert queue.is_active()
 
 
 def test_a_queue_that_is_killed_goes_on_and_its_results_are_those_of_an_undisturbed_one(listed, tmp_path):
