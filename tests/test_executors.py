@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
@@ -106,8 +107,9 @@ def test_processes_end_with_a_driver_that_is_killed(log):
     script = f"from gpvi_lib.lab import runner; from slow_experiment import SLOW; {sweep}"
     driver = subprocess.Popen([sys.executable, "-c", f"if __name__ == '__main__': {script}"], stderr=subprocess.DEVNULL)
     processes = set()
+    end = time.monotonic() + 120
     while len(processes) < 2:  # both have begun a cell
-        assert driver.poll() is None
+        assert driver.poll() is None and time.monotonic() < end
         processes = {int(process) for _, _, process in log()}
         time.sleep(0.05)
     driver.kill()
@@ -132,7 +134,9 @@ def test_a_cell_in_another_process_tells_what_its_bar_shows(log, tmp_path):
 
     def watch():
         while not over.wait(0.02):
-            seen.update((path.name, path.read_text()[:18]) for path in (tmp_path / "build").rglob("running/**/*.txt"))
+            for path in (tmp_path / "build").rglob("running/**/*.txt"):
+                with suppress(FileNotFoundError):  # its cell has just ended
+                    seen.add((path.name, path.read_text()[:18]))
 
     watcher = Thread(target=watch)
     watcher.start()

@@ -129,19 +129,20 @@ def test_unknown_parameters_and_profiles_stop_before_anything_runs(books, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("source", "timeout", "message"),
     [
         (
             "1 / 0",
+            60,
             r"failed in cell \[2\] of build/notebooks/paper/00-start.ipynb: ZeroDivisionError: division",
         ),
-        ("import os; os._exit(1)", "00-start.ipynb failed: DeadKernelError"),
-        ("import time\ntime.sleep(60)", "00-start.ipynb failed: CellTimeoutError.*time.sleep"),
+        ("import os; os._exit(1)", 60, "00-start.ipynb failed: DeadKernelError"),
+        ("import time\ntime.sleep(60)", 3, "00-start.ipynb failed: CellTimeoutError.*time.sleep"),
     ],
 )
-def test_a_failing_cell_is_named(books, source, message):
+def test_a_failing_cell_is_named(books, source, timeout, message):
     with pytest.raises(NotebookError, match=message):
-        notebooks.execute(make(books, "00-start", source), timeout=3)
+        notebooks.execute(make(books, "00-start", source), timeout=timeout)
 
 
 def test_all_notebooks_run_side_by_side_even_if_some_fail(books, capfd):

@@ -165,6 +165,7 @@ def test_a_queue_that_is_killed_goes_on_and_its_results_are_those_of_an_undistur
         started = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
         for _ in range(checkpoints):
             _wait_for_a_checkpoint(started)
+        assert started.poll() is None, "the queue ended before it could be killed"
         os.killpg(started.pid, signal.SIGKILL)
         started.wait()
     subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL, timeout=300)
