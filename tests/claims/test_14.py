@@ -373,27 +373,27 @@ def test_mean_field_and_the_critic_rest_at_a_twentieth():
 
 def test_what_stopping_at_100000_steps_had_changed():
     moved = []
-    for m in ("deep_ensemble", "gfsf", "amortized_gfsf", "mf_vi"):
+    for m in ("deep_ensemble", "gfsf", "amortized_gfsf", "mf_vi", "ksd"):
         for c in FIGURES:
             step, distance = (longer_history(c, m, key, WHOLE) for key in ("step", "total_variation"))
             late = distance[step >= 100_000]
-            assert step[-1] == 500_000 and np.ptp(late) < 0.006
+            assert step[-1] == 500_000 and np.ptp(late) < (0.004 if m == "ksd" else 0.006)
             maps = [runs.arrays(f"{m}_{c}")["sd"].mean(-1) for runs in (LONG, WHOLE)]
             moved.append((metrics.rmse(*maps), float((maps[0] - maps[1]).abs().max())))
     rmse, point = np.max(moved, axis=0)
-    said = "spans less than 0.006. The maps of $\\sigma(x)$ at the two ends differ by an RMSE of at most "
+    said = "spans less than 0.006, the critic's less than 0.004. The maps of $\\sigma(x)$ at the two ends differ by an RMSE of at most "
     assert f"{said}{rmse:.2f}, at single points by up to {point:.2f} (the ensemble's)" in of_records.told("14")
     assert np.argmax(moved, axis=0)[1] in (0, 1)  # the ensemble's
 
 
 def test_how_far_the_rows_went():
     steps = {m: {longest(c, m).config["steps"] for c in FIGURES} for m in PRINTED if m != "hmc"}
-    short = {"gpvi": {20_000}, "ksd": {100_000}, "amortized_ksd": {100_000}, "gpvi_exact_jac": {375_000, 500_000}}
+    short = {"gpvi": {20_000}, "amortized_ksd": {100_000}, "gpvi_exact_jac": {375_000, 500_000}}
     assert {m: found for m, found in steps.items() if found != {500_000}} == short
     text = (
-        "GPVI with the helper to 20,000 steps, the critics to 100,000, GPVI with the exact inverse and four classes to "
+        "GPVI with the helper to 20,000 steps, the amortised critic to 100,000, GPVI with the exact inverse and four "
     )
-    assert f"{text}375,000, where it had come apart, all others to 500,000." in of_records.told("14")
+    assert f"{text}classes to 375,000, where it came apart, all others to 500,000." in of_records.told("14")
 
 
 def ranked(c):
@@ -407,14 +407,16 @@ def test_the_critic_is_closest_at_rest_and_keeps_more_than_the_posteriors_spread
     for c, low, high in ((4, 0.045, 0.055), (2, 0.028, 0.032)):
         assert ranked(c)[0] == "ksd"
         kept = longer_history(c, "ksd")
-        assert low < kept.min() and kept.max() < high and np.ptp(kept[-10:]) < 0.003
+        assert low < kept.min() and kept.max() < high and np.ptp(kept[-10:]) < 0.004
         assert longer(c, "ksd", "sd_far") > posterior(c)
     assert ranked(4)[:2] == ["ksd", "mf_vi"]
 
 
 def test_the_critics_two_curves_with_two_classes_end_apart():
-    ends = [history(2, "ksd")[0, -1], longer_history(2, "ksd")[0]]
-    assert [f"{value:.3f}" for value in ends] == ["0.035", "0.030"]
+    at_5000 = [history(2, "ksd")[0, -1], longer_history(2, "ksd", runs=LONG)[0]]
+    ends = [LONG.record("ksd_2").metrics["total_variation"], longer(2, "ksd")]
+    text = "the first two are at {:.3f} and {:.3f} at step 5,000; the longer ones end at {:.3f} (100,000 steps) and "
+    assert text.format(*at_5000, *ends) + f"{ends[1]:.3f} (500,000)." in of_records.told("14")
 
 
 def test_the_amortised_critic_does_not_last():
@@ -827,8 +829,8 @@ def test_how_long_the_missing_runs_would_take():
     for method in missing:
         stopped, whole = LONG.record(method), WHOLE.experiment.config(method, "paper")
         total += stopped.seconds * whole["steps"] / stopped.config["steps"] / 3600
-    assert len(missing) == 5 and 27 < total < 30
-    assert "in nearly 30 hours of one core: with five runs that have no record yet." in told
+    assert len(missing) == 3 and 27 < total < 30
+    assert "in nearly 30 hours of one core: with three runs that have no record yet." in told
     helper = [LONG.record(f"gpvi_{c}") for c in (4, 2)]
     full = [record.seconds * 500_000 / record.config["steps"] / 3600 for record in helper]
     assert min(full) > 24 and "because all 500,000 would take more than a day on a core." in told
