@@ -381,7 +381,8 @@ def test_what_stopping_at_100000_steps_had_changed():
             maps = [runs.arrays(f"{m}_{c}")["sd"].mean(-1) for runs in (LONG, WHOLE)]
             moved.append((metrics.rmse(*maps), float((maps[0] - maps[1]).abs().max())))
     rmse, point = np.max(moved, axis=0)
-    said = "spans less than 0.006, the critic's less than 0.004. The maps of $\\sigma(x)$ at the two ends differ by an RMSE of at most "
+    said = "spans less than 0.006, the critic's less than 0.004. The maps of $\\sigma(x)$ at the two ends differ by an "
+    said += "RMSE of at most "
     assert f"{said}{rmse:.2f}, at single points by up to {point:.2f} (the ensemble's)" in of_records.told("14")
     assert np.argmax(moved, axis=0)[1] in (0, 1)  # the ensemble's
 
