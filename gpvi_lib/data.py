@@ -502,6 +502,7 @@ class RegressionData:
         inputs, targets: training data, ``(N, p)`` and ``(N,)``.
         test_inputs, test_targets: test data.
         columns: the names of the inputs, where a data frame gave them.
+        is_standardised: whether they are the result of :meth:`standardised`, which knows no scale of its own.
 
     Raises:
         ValueError: if a part is no tensor, or has another shape.
@@ -517,6 +518,7 @@ class RegressionData:
     test_inputs: Float[Tensor, "M p"]
     test_targets: Float[Tensor, " M"]
     columns: tuple | None = None
+    is_standardised: bool = False
 
     def __post_init__(self) -> None:
         for part in ("inputs", "targets", "test_inputs", "test_targets"):
@@ -540,13 +542,17 @@ class RegressionData:
             seed: another one is another split.
 
         Raises:
-            ValueError: if something is no number, or missing, the shapes do not fit, or a part would be empty.
+            ValueError: if something is no number, or missing, the shapes do not fit, a part would be empty, or two data
+                frames do not have their rows in the same order.
 
         Example:
             >>> data = RegressionData.random_split([[1, 2], [3, 4], [5, 6], [7, 8]], [0.5, 1.5, 2.5, 3.5], 0.25)
             >>> data.inputs.shape, data.test_targets.shape
             (torch.Size([3, 2]), torch.Size([1]))
         """
+        rows: list = [getattr(part, "index", None) for part in (inputs, targets)]
+        if all(hasattr(row, "equals") for row in rows) and not rows[0].equals(rows[1]):
+            raise ValueError("rows are paired by position, and the indices of inputs and targets differ: align them")
         x, y = _numbers("inputs", inputs), _numbers("targets", targets)
         y = y.squeeze(-1) if y.ndim == 2 and y.shape[1] == 1 else y
         if x.ndim != 2 or y.shape != x.shape[:1]:
@@ -563,9 +569,9 @@ class RegressionData:
         :meth:`standardised_inputs`.
         """
         shift, factor = float(self.targets.mean()), float(_scale_of(self.targets))
-        inputs, test_inputs = (self.standardised_inputs(x) for x in (self.inputs, self.test_inputs))
+        inputs, test_inputs = (self._scaled(x) for x in (self.inputs, self.test_inputs))
         targets, test_targets = ((y - shift) / factor for y in (self.targets, self.test_targets))
-        return RegressionData(inputs, targets, test_inputs, test_targets, self.columns), shift, factor
+        return RegressionData(inputs, targets, test_inputs, test_targets, self.columns, True), shift, factor
 
     def standardised_inputs(self, rows) -> Float[Tensor, "m p"]:
         """New rows, in the unit of these data, as :meth:`standardised` scales them: by the training data's mean and sd.
@@ -574,26 +580,31 @@ class RegressionData:
             rows: arrays, tensors or a data frame, ``(m, p)``, the columns in the order of the inputs.
 
         Raises:
-            ValueError: if something is no number, or missing, there are not p columns, or a data frame has other names
-                or another order of them than that of the training data.
+            ValueError: if something is no number, or missing, there are not p columns, a data frame has other names
+                or another order of them than that of the training data, or these data are standardised already.
 
         Example:
             >>> data = RegressionData.random_split([[1, 2], [3, 4], [5, 6], [7, 8]], [0.5, 1.5, 2.5, 3.5], 0.25)
             >>> data.standardised_inputs(data.inputs.mean(0, keepdim=True))
             tensor([[0., 0.]], dtype=torch.float64)
         """
+        if self.is_standardised:
+            raise ValueError("these data are standardised already: ask those from which standardised() made them")
         new, p = _numbers("rows", rows), self.inputs.shape[1]
         if new.ndim != 2 or new.shape[1] != p:
             raise ValueError(f"rows must be (m, {p}), as the {p} inputs, got {tuple(new.shape)}")
         if self.columns is not None and (given := _columns(rows)) not in (None, self.columns):
             raise ValueError(f"the columns must be {list(self.columns)}, in this order, got {list(given)}")
+        return self._scaled(new)
+
+    def _scaled(self, rows: Float[Tensor, "m p"]) -> Float[Tensor, "m p"]:
         mean = self.inputs.mean(0)
-        return (new.to(mean) - mean) / _scale_of(self.inputs)
+        return (rows.to(mean) - mean) / _scale_of(self.inputs)
 
     def validation(self, seed: int = 0) -> RegressionData:
         """The training data alone, split again at random: for choices that must not see a test target."""
         split = _random_split(self.inputs, self.targets, 2 * REGRESSION_TEST_FRACTION, seed)
-        return replace(split, columns=self.columns)
+        return replace(split, columns=self.columns, is_standardised=self.is_standardised)
 
     def to(self, *args, **kwargs) -> RegressionData:
         """All four tensors ``.to(...)`` another dtype or device."""

@@ -24,7 +24,7 @@ from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.several import Several
-from gpvi_lib.targets.base import Target, check_finite, check_minibatch, check_rows, log_prob
+from gpvi_lib.targets.base import Target, check_all_data, check_finite, check_minibatch, check_rows, log_prob
 
 DIAGNOSTICS = 100
 """How often a run keeps, and shows, what its objective says of itself."""
@@ -501,6 +501,8 @@ def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> No
     check_finite(target, probe, batch)
     if few is not None:
         check_minibatch(target, probe, few)
+    else:
+        check_all_data(target, probe)
     check_rows(lambda rows: log_prob(target, rows, few), probe)
 
 

@@ -183,6 +183,13 @@ class _Chains:
                 f"log_prob is not finite at the starting points of chains {lost.nonzero().flatten().tolist()}; "
                 "start them elsewhere"
             )
+        bad = ~torch.isfinite(self.gradient).all(-1)
+        if bool(bad.any()):
+            raise ValueError(
+                f"the gradient of log_prob is not finite at the starting points of chains "
+                f"{bad.nonzero().flatten().tolist()}: start elsewhere; of torch.where the branch that is not taken "
+                "counts too, clamp inside it"
+            )
         check_rows(log_prob, self.x)
         self.step = 0
         self.kept: list[Tensor] = []

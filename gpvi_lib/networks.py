@@ -14,11 +14,15 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from gpvi_lib.activations import ACTIVATIONS, check_activation
 from gpvi_lib.several import arguments
 
+EMBEDDING_OPTIONS = {"padding_idx": None, "max_norm": None, "scale_grad_by_freq": False}
 _ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
@@ -33,6 +37,35 @@ def _differentiable_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
+def _refuse_what_depends_on_more_than_weights(module: nn.Module) -> None:
+    """Refuse parts whose output is no function of inputs and weights, or has no true derivative."""
+    for name, part in module.named_modules():
+        called = f"{name or 'the module'} ({type(part).__name__})"
+        if isinstance(part, _InstanceNorm) and part.track_running_stats:
+            raise ValueError(f"{called} has running statistics of other weights: leave out track_running_stats")
+        if isinstance(part, _SpectralNorm) or any(
+            isinstance(h, SpectralNorm) for h in part._forward_pre_hooks.values()
+        ):
+            raise ValueError(f"{called} has a spectral norm, whose vectors are of other weights: leave it out")
+        options = [key for key, off in EMBEDDING_OPTIONS.items() if getattr(part, key, off) is not off]
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and options:
+            raise ValueError(
+                f"{called} has {', '.join(options)}, with which its gradient is not its derivative: leave it out, and "
+                "multiply by a mask where a token is padding"
+            )
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError as error:  # of the older functions weight_norm and spectral_norm, in torch's words
+        if "deepcopy protocol" in str(error):
+            raise ValueError(
+                "the module cannot be copied: take weight_norm of torch.nn.utils.parametrizations"
+            ) from error
+        raise
+
+
 class FlatModule:
     """Any ``nn.Module`` as a function of its flattened parameters, for many weight vectors at once.
 
@@ -43,7 +76,8 @@ class FlatModule:
     Args:
         module: any module with one tensor out and one or several in (a tuple, or a dictionary of those that it takes
             by name), without batch norm. Batch norm is refused: its output for one datum depends on the others in the
-            minibatch, or on running statistics of other weights.
+            minibatch, or on running statistics of other weights. So are spectral norm and instance norm with running
+            statistics, and what makes an embedding's gradient another than its derivative.
 
     Attributes:
         dim: number of weights d.
@@ -52,7 +86,7 @@ class FlatModule:
             recurrent layers, which torch cannot batch.
 
     Raises:
-        ValueError: if the module has batch norm, or no parameter to train.
+        ValueError: if the module has batch norm or another of these, or no parameter to train.
 
     Example:
         >>> network, rng = FlatModule(torch.nn.Linear(3, 2)), torch.Generator().manual_seed(0)
@@ -68,6 +102,7 @@ class FlatModule:
                 f"batch norm is not supported ({', '.join(norms)}): it ties the data of a minibatch to each other; "
                 "use GroupNorm or LayerNorm, or leave it out"
             )
+        _refuse_what_depends_on_more_than_weights(module)
         lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
         if lazy:
             raise ValueError(
@@ -78,7 +113,7 @@ class FlatModule:
         self._recurs = any(isinstance(part, nn.RNNBase) for part in module.modules())
         attends = any(isinstance(part, _ATTENTION) for part in module.modules())
         self._evaluation = _differentiable_attention if attends else nullcontext
-        self._module = copy.deepcopy(module).eval()  # on its device: moved to "meta", tied weights would come apart
+        self._module = _copied(module).eval()  # on its device: moved to "meta", tied weights would come apart
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trained:
             raise ValueError("the module has no parameter with requires_grad=True: there is nothing to infer")

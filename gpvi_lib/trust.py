@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -24,13 +25,13 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from gpvi_lib.checks import check_count, check_instance, check_rng
+from gpvi_lib.checks import check_count, check_instance, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.hamiltonian import HMCResult
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
-from gpvi_lib.targets.base import Target, check_finite, check_rows, log_prob, outside_support, score
+from gpvi_lib.targets.base import Target, check_all_data, check_finite, check_rows, log_prob, outside_support, score
 from gpvi_lib.trust_findings import (
     fold_finding,
     ksd_finding,
@@ -75,6 +76,11 @@ class _Drawn:
     log_p: Float[Tensor, " n"]
     log_q: Float[Tensor, " n"] | None = None
     sign: Float[Tensor, " n"] | None = None
+
+
+def _where(part: Sampler | Tensor) -> torch.device:
+    """The device of a sampler, or of draws."""
+    return part.device if isinstance(part, Tensor) else next(chain(part.parameters(), part.buffers())).device
 
 
 def _as_parts(sampler: object) -> list[Sampler | Tensor]:
@@ -240,8 +246,9 @@ def _scores(target: Target, x: Float[Tensor, "n d"], bar) -> Float[Tensor, "n d"
 def check(
     sampler: Sampler | Tensor | HMCResult | Sequence[Sampler] | Sequence[Tensor],
     target: Target,
-    rng: torch.Generator,
+    rng: torch.Generator | None = None,
     *,
+    seed: int | None = None,
     num_samples: int = 2_000,
     quantities: Quantities | None = None,
     progress: bool = True,
@@ -274,6 +281,7 @@ def check(
             independent ones for ``ksd`` and ``spread``.
         target: with ``log_prob``; all of its data are used.
         rng: of draws and of the bootstrap, on the sampler's device; advanced in place.
+        seed: in place of ``rng``: of a generator made for this, where the sampler is.
         num_samples: draws of each sampler, at least 100; of longer chains as many are used.
         quantities: ``(n, d) -> (n, q)``, what repeats have to agree on, besides log p. By default the outputs of a
             network at up to 50 of its data, because weights may be permuted; for other targets the coordinates.
@@ -296,16 +304,17 @@ def check(
         >>> report.verdict, report["r_hat"].verdict
         ("don't", "don't")
     """
-    check_rng(rng)
     check_count("num_samples", num_samples, least=100)
     if not (hasattr(target, "dim") and callable(getattr(target, "log_prob", None))):
         raise GPVIError(f"the target must have dim and log_prob(x), got {type(target).__name__}: see gpvi_lib.Target")
     parts = _as_parts(sampler)
+    rng = chosen_rng(rng, seed, _where(parts[0]))
     no_density = next(filter(None, (_no_density(part, rng) for part in parts)), None)
     no_signs = next(filter(None, (_no_signs(part, no_density) for part in parts)), None)
     calls = len(parts) * math.ceil(num_samples / AT_ONCE) + math.ceil(SCORED / AT_ONCE)
     with tqdm(total=calls, desc="check", disable=not progress, leave=False, delay=3) as bar:
         drawn = [_drawn(part, target, num_samples, no_density is None, rng, bar) for part in parts]
+        check_all_data(target, drawn[0].x)
         check_rows(lambda rows: log_prob(target, rows), drawn[0].x)
         share = max(1, SCORED // len(parts))
         pairs = zip(parts, drawn, strict=True)

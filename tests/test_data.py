@@ -226,6 +226,22 @@ def test_nothing_is_downloaded_unless_asked(downloads, tmp_path, monkeypatch):
     assert downloads == [tmp_path, tmp_path / "other"]
 
 
+def test_standardised_data_standardise_no_more_rows():
+    own = data.RegressionData.random_split([[1, 2], [3, 4], [5, 6], [7, 9]], [0.5, 1.5, 2.5, 3.5], 0.25)
+    done = own.standardised()[0]
+    for part in (done, done.to(torch.float32)):
+        with pytest.raises(ValueError, match="standardised already: ask those from which standardised"):
+            part.standardised_inputs([[1, 2]])
+    assert torch.equal(done.inputs, own.standardised_inputs(own.inputs))
+
+
+def test_data_frames_in_different_orders_are_not_paired():
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]})
+    data.RegressionData.random_split(frame, frame["a"])
+    with pytest.raises(ValueError, match="paired by position, and the indices of inputs and targets differ"):
+        data.RegressionData.random_split(frame.iloc[::-1], frame["a"])
+
+
 def test_files_that_torchvision_would_take_unchecked_are_named(fake_mnist, downloads, tmp_path):
     data.download("mnist", tmp_path)  # all there, as published
     truncate(fake_mnist / "train-images-idx3-ubyte")

@@ -37,6 +37,7 @@ from gpvi_lib.targets import (
     NormalLikelihood,
     Posterior,
 )
+from gpvi_lib.trust import check
 
 DIM = 3
 
@@ -746,12 +747,12 @@ def test_a_run_that_diverges_says_who_and_when(bad, objective, tmp_path):
 
     def turns_bad(x):
         calls.append(1)
-        return -x.square().sum(-1) * (bad if len(calls) >= 11 else 1.0)
+        return -x.square().sum(-1) * (bad if len(calls) >= 12 else 1.0)
 
     target = Broken(turns_bad)
     target.log_likelihood = target.log_prob
     rng = torch.Generator().manual_seed(0)
-    # Five calls before the first step, two for the run's identity, one in each step: the eleventh is in step 4.
+    # Six calls before the first step, two for the run's identity, one in each step: the twelfth is in step 4.
     said = r"(the loss is (nan|-?inf) at step 4; lower the learning rate|step 4: log_prob of Broken is not finite at 6)"
     with pytest.raises(DivergedError, match=f"^toy svgd seed 3: {said}"):
         fit(
@@ -1095,6 +1096,29 @@ class OnePriorEach:
 
 def test_a_target_made_for_its_particles_is_let_through():
     fit(five(), OnePriorEach(), ParVI(), steps=1, optimizer=Adam(0.1), seed=0, progress=False)
+
+
+class OneTooMany:
+    """``y[None]`` has one more axis, and the likelihood counts N times."""
+
+    dim, num_data, data = 1, 40, torch.linspace(-1, 1, 40)
+
+    def log_prob(self, x, batch=None):
+        part = self.data[batch]
+        return -0.5 * self.num_data / len(part) * (x - part).square().sum(-1)
+
+
+def test_a_value_without_minibatch_has_to_be_that_of_all_data():
+    sampler, settings = MeanField(torch.zeros(1)), {"optimizer": Adam(0.1), "seed": 0, "steps": 1, "progress": False}
+    fit(sampler, OneTooMany(), NegativeELBO(4), batch_size=5, **settings)
+    for look in (
+        lambda: fit(sampler, OneTooMany(), NegativeELBO(4), **settings),
+        lambda: check(sampler, OneTooMany(), seed=0),
+    ):
+        with pytest.raises(
+            GPVIError, match=r"OneTooMany.log_prob\(x\) must be its value on all 40 data.*slice\(None\)"
+        ):
+            look()
 
 
 class Unscaled:

@@ -387,6 +387,17 @@ def test_the_warm_up_reaches_the_acceptance_that_is_asked_for(scales, num_leapfr
     assert abs(result.acceptance.mean() - target) < 4 * deviation + pull
 
 
+def test_a_gradient_that_is_not_finite_at_the_start_is_named():
+    """The branch of ``torch.where`` that is not taken: 0 times inf."""
+
+    def half(x):
+        return torch.where(x[:, 0] > 0, -x[:, 0].sqrt(), -x[:, 0].square())
+
+    start = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"gradient of log_prob is not finite .* chains \[1\]: .*torch.where"):
+        hmc(half, start, step_size=0.1, num_leapfrog=2, num_steps=3, burn_in=0, seed=0, progress=False)
+
+
 def test_the_step_changes_in_the_warm_up_only(monkeypatch, normal):
     steps = []
 

@@ -159,3 +159,24 @@ def test_attention_and_recurrence_have_gradients_and_the_numbers_of_the_module(k
     slope = (exact(moved + 1e-6 * step, x.double()) - exact(moved - 1e-6 * step, x.double())).sum() / 2e-6
     assert float((gradient.double() * step).sum()) == pytest.approx(float(slope), rel=1e-3, abs=1e-4)
     assert torch.backends.mha.get_fastpath_enabled()  # for all others it is as it was
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (nn.Embedding(5, 3, padding_idx=0), "Embedding.* has padding_idx, .*mask"),
+        (nn.Embedding(5, 3, max_norm=1.0), "has max_norm"),
+        (nn.EmbeddingBag(5, 3, scale_grad_by_freq=True), "has scale_grad_by_freq"),
+        (nn.InstanceNorm1d(3, track_running_stats=True), "running statistics of other weights"),
+        (nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)), "spectral norm"),
+    ],
+    ids=["padding", "norm", "frequency", "running", "spectral"],
+)
+def test_what_is_no_function_of_the_weights_is_refused(part, message):
+    with pytest.raises(ValueError, match=message):
+        FlatModule(nn.Sequential(part, nn.Linear(3, 1)))
+
+
+def test_an_old_weight_norm_is_named():
+    with pytest.warns(FutureWarning), pytest.raises(ValueError, match="torch.nn.utils.parametrizations"):
+        FlatModule(nn.utils.weight_norm(nn.Linear(3, 1)))

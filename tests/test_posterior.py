@@ -132,9 +132,53 @@ def test_classes(normal, rng):
 @pytest.mark.parametrize("likelihood", [lambda o, y: (o.squeeze(-1) - y).square().sum(-1), lambda o, y: o - y])
 def test_a_likelihood_of_another_shape_is_refused(likelihood, normal):
     """(n, b, 1) against (b,) would broadcast to (n, b, b) without a word."""
-    target = Posterior(nn.Linear(2, 1), likelihood, normal(NUM_DATA, 2), normal(NUM_DATA))
-    with pytest.raises(ValueError, match=r"one log-probability per network and datum, shape \(3, 12\), got"):
-        target.log_prob(normal(3, 3))
+    with pytest.raises(ValueError, match=r"one log-probability per network and datum, shape \(2, 3\), got"):
+        Posterior(nn.Linear(2, 1), likelihood, normal(NUM_DATA, 2), normal(NUM_DATA))
+
+
+def test_targets_with_an_axis_too_many_are_refused_however_many_networks_there_are(normal):
+    """With as many networks as data (N, 1) would fit: each network would be judged by one datum alone."""
+    counts = torch.distributions.Poisson
+    with pytest.raises(ValueError, match=r"fails on outputs \(2, 3, 1\) and targets \(3, 1\), .* wants .squeeze\(-1\)"):
+        Posterior(nn.Linear(2, 1), lambda o, y: counts(o.squeeze(-1).exp()).log_prob(y), normal(9, 2), torch.ones(9, 1))
+
+
+def test_a_likelihood_without_a_gradient_is_refused(normal):
+    """The prior's graph hides it: what is found would be the prior."""
+    x = normal(9, 2)
+    target = Posterior(nn.Linear(2, 1), lambda o, y: -(o.detach()[..., 0] - y).square(), x, x[:, 0])
+    with pytest.raises(ValueError, match="Posterior's likelihood is not differentiable in x: compute with torch"):
+        fit(MeanField(torch.zeros(3).double()), target, NegativeELBO(2), steps=1, optimizer=Adam(0.1), seed=0)
+
+
+def test_probabilities_are_no_logits(normal):
+    x = normal(9, 2)
+    with pytest.raises(ValueError, match="outputs are probabilities, they sum to 1: leave out its last Softmax"):
+        Posterior(nn.Sequential(nn.Linear(2, 3), nn.Softmax(-1)), CategoricalLikelihood(), x, torch.arange(9) % 3)
+    Posterior(nn.Sequential(nn.Linear(2, 3), nn.LogSoftmax(-1)), CategoricalLikelihood(), x, torch.arange(9) % 3)
+
+
+def test_counts_are_not_to_be_standardised(normal, recwarn):
+    def poisson(o, y):
+        return torch.distributions.Poisson(o.squeeze(-1).exp()).log_prob(y)
+
+    Posterior(nn.Linear(2, 1), poisson, normal(9, 2), torch.full((9,), 40.0))
+    assert not [warning for warning in recwarn if issubclass(warning.category, ScaleWarning)]
+    with pytest.warns(ScaleWarning, match="targets of size 40.5"):
+        Posterior(nn.Linear(2, 1), lambda o, y: -(o.squeeze(-1) - y).square(), normal(9, 2), torch.full((9,), 40.5))
+
+
+def test_a_sampler_in_the_place_of_weights_is_named(normal):
+    target = Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), normal(9, 2), normal(9))
+    with pytest.raises(ValueError, match=r"w must hold weights \(n, 3\), got MeanField: give sampler.sample"):
+        target.predictive(MeanField(torch.zeros(3)), normal(2, 2))
+
+
+def test_a_prior_of_torch_has_to_be_drawn_from_by_itself(normal):
+    prior = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(3), 1.0), 1)
+    target = Posterior(nn.Linear(2, 1), NormalLikelihood(1.0), normal(9, 2).float(), normal(9).float(), prior)
+    with pytest.raises(ValueError, match="draw from the prior by itself: torch's Independent takes no rng"):
+        target.sample_prior(2, seed=0)
 
 
 def test_data_that_do_not_fit_are_refused(normal):
@@ -443,8 +487,8 @@ def test_data_that_are_read_give_the_same_fit(normal):
         fit(sampler, target, NegativeELBO(4), **settings)
         means.append(sampler.mean.detach())
     assert torch.equal(*means)
-    # Of the steps, of the look at the start (value and gradient), of two checks on few (4 and 8; three times 4).
-    assert len(files.read) == 6 * 8 + 2 * 8 + 24
+    # Of the steps, of the look at the start (value, gradient, likelihood), of two checks on few (4 and 8; 3 times 4).
+    assert len(files.read) == 6 * 8 + 3 * 8 + 24
     assert streamed.num_data == 40
 
 

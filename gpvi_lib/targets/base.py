@@ -139,8 +139,9 @@ def outside_support(target: Target, value: Float[Tensor, " n"]) -> str:
     """Say at how many points ``log_prob`` is not finite, and the remedy."""
     bad = int((~torch.isfinite(value)).sum())
     return (
-        f"log_prob of {type(target).__name__} is not finite at {bad} of {len(value)} points: they lie where the target "
-        "has no density; transform the parameters to all of R^d, as Constrained does, or mend log_prob there"
+        f"log_prob of {type(target).__name__} is not finite at {bad} of {len(value)} points: they have run away, then "
+        "lower the learning rate; or they lie where the target has no density, then transform the parameters to all of "
+        "R^d, as Constrained does, or mend log_prob there"
     )
 
 
@@ -243,6 +244,11 @@ def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None =
             raise ValueError(_not_differentiable(target)) from error
         raise
     _refuse_not_finite(target, "score (the gradient of log_prob)", gradient)
+    whole = getattr(target, "streamed", False) and batch is None  # a pass over all data for it would be too much
+    if hasattr(target, "log_likelihood") and not hasattr(target, "score") and not whole:
+        with torch.enable_grad():  # the prior's graph would hide that the likelihood has none
+            if not target.log_likelihood(x[:1].detach().requires_grad_(), batch).requires_grad:
+                raise ValueError(_not_differentiable(target).replace(".log_prob is", "'s likelihood is"))
 
 
 def _refuse_not_finite(target: Target, name: str, tensor: Tensor) -> None:
@@ -269,12 +275,12 @@ def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"]) -> 
     away = torch.randn(2, x.shape[-1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     pair = x[:1].detach() + 0.1 * away.to(x)
     each = partial(map, density, pair.split(1))
+    mixed = "log_prob mixes points: sum over all axes but the first, as .sum(-1) does; a number per point needs "
+    mixed += "[:, None] before it meets a vector per point, and targets (N, 1) want .squeeze(-1)"
     try:
         alone = torch.cat(list(each()))
     except (RuntimeError, ValueError):
         return
-    mixed = "log_prob mixes points: sum over all axes but the first, as .sum(-1) does; a number per point needs "
-    mixed += "[:, None] before it meets a vector per point"
     try:
         together = density(pair)
     except RuntimeError as error:
@@ -287,6 +293,36 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     """The same up to half of their digits."""
     close = torch.finfo(one.dtype).eps ** 0.5
     return torch.allclose(one, other, rtol=close, atol=close, equal_nan=True)
+
+
+@torch.no_grad()
+def check_all_data(target: Target, x: Float[Tensor, "n d"]) -> None:
+    """Refuse a target whose value without a minibatch is not that on a minibatch of all its ``num_data``.
+
+    One that has no data, takes no minibatches or draws random numbers is let through.
+
+    Raises:
+        GPVIError: if the two values differ.
+
+    Example:
+        >>> x = torch.zeros(3, 1)
+        >>> posterior = Posterior(mlp([1, 2, 1]), NormalLikelihood(1.0), x, x[:, 0])
+        >>> check_all_data(posterior, torch.zeros(1, posterior.dim))  # silent where all is well
+    """
+    number = getattr(target, "num_data", None)
+    if not isinstance(number, int) or getattr(target, "streamed", False):
+        return
+    whole = target.log_prob(x[:1])
+    try:
+        every = target.log_prob(x[:1], torch.arange(number, device=x.device))
+    except TypeError:  # it takes none
+        return
+    if not _alike(whole, every) and torch.equal(whole, target.log_prob(x[:1])):
+        raise GPVIError(
+            f"{type(target).__name__}.log_prob(x) must be its value on all {number} data, log_prob(x, "
+            f"torch.arange({number})): the two are {whole[0].item():.6g} and {every[0].item():.6g}. Without a "
+            "minibatch take y, not y[None]: rows = slice(None) if batch is None else batch"
+        )
 
 
 @torch.no_grad()

@@ -206,8 +206,10 @@ class CategoricalLikelihood:
         if not 0 <= int(targets.min()) <= int(targets.max()) < outputs.shape[-1]:
             raise ValueError(
                 f"labels go from {int(targets.min())} to {int(targets.max())}, but the network's {outputs.shape[-1]} "
-                f"outputs are for classes 0 to {outputs.shape[-1] - 1}"
+                f"outputs are for classes 0 to {outputs.shape[-1] - 1}: it needs an output for each class, two for two"
             )
+        if bool((outputs >= 0).all()) and bool(((outputs.sum(-1) - 1).abs() < 1e-4).all()):
+            raise ValueError("the network's outputs are probabilities, they sum to 1: leave out its last Softmax")
 
     def __call__(self, outputs: Float[Tensor, "n b c"], targets: Int[Tensor, " b"]) -> Float[Tensor, "n b"]:
         """Log-probabilities of the labels under each network."""

@@ -18,6 +18,7 @@ from gpvi_lib.checks import check_count, check_instance, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.several import Several, as_inputs, check_tensor
+from gpvi_lib.targets.likelihoods import NormalLikelihood
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
@@ -85,9 +86,9 @@ def _far_from_one(part: Tensor) -> str:
     return f"of at most {most:.3g}" if 0 < most < SMALL else ""
 
 
-def _warn_of_scale(inputs: Tensor | Several, targets: Tensor) -> None:
+def _warn_of_scale(inputs: Tensor | Several, targets: Tensor | None) -> None:
     """Say so where data are far from order one, for which the default prior is made."""
-    parts = (_named("inputs", inputs) | {"targets": targets}).items()
+    parts = (_named("inputs", inputs) | ({} if targets is None else {"targets": targets})).items()
     far = {name: size for name, part in parts if part.is_floating_point() and (size := _far_from_one(part))}
     if far:
         sizes = " and ".join(f"{name} {size}" for name, size in far.items())
@@ -117,13 +118,14 @@ class Posterior:
 
     Warns:
         ScaleWarning: with the default prior, if the root mean square of an input or of the targets is above 10, or
-            all of them are below 0.1 and not all zero.
+            all of them are below 0.1 and not all zero; not of whole numbers under a likelihood of your own.
 
     Raises:
         ValueError: if the power is not positive, there are no data or not as many inputs as targets, they are of half
             precision, a number of theirs is not finite, the prior is for another number of weights, the module cannot
-            be evaluated on the inputs, its output for one input depends on the others of a batch, or the likelihood's
-            ``check(outputs, targets)``, where it has one, refuses them.
+            be evaluated on the inputs, its output for one input depends on the others of a batch, the likelihood does
+            not return one number for each network and datum, or its ``check(outputs, targets)``, where it has one,
+            refuses them.
 
     Example:
         >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
@@ -164,9 +166,11 @@ class Posterior:
         self.dim, self.num_data = self.network.dim, len(inputs)
         check_prior(self.prior, self.dim, self.inputs)
         if prior is None:
-            _warn_of_scale(self.inputs, targets)
+            counts = not isinstance(likelihood, NormalLikelihood) and bool((targets == targets.round()).all())
+            _warn_of_scale(self.inputs, None if counts else targets)  # counts cannot be standardised
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
         self._check_rows(dtype)
+        self._check_likelihood(dtype)
         if held_out is not None:
             held_out = (as_inputs(held_out[0]), held_out[1])
             self._check_held_out(*held_out)
@@ -179,6 +183,23 @@ class Posterior:
         self._evaluated(weights, self.inputs[:2])  # where one number passes for one row of one feature
         if hasattr(self.likelihood, "check"):
             self.likelihood.check(outputs, self.targets)
+
+    @torch.no_grad()
+    def _check_likelihood(self, dtype: torch.dtype) -> None:
+        """Call the likelihood on three data, of another number of networks, so that no axis can stand for another."""
+        data = min(3, len(self.inputs))
+        w = 0.1 * torch.randn(3 if data == 2 else 2, self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        outputs, targets = self.network(w.to(self.inputs.device), self.inputs[:data]), self.targets[:data]
+        try:
+            self._of_each(outputs, targets)
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, RuntimeError) or "not broadcastable" in str(error):  # in torch.distributions' words
+                raise ValueError(
+                    f"the likelihood fails on outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}, where "
+                    f"it must return {(len(outputs), data)}; one column of either wants .squeeze(-1): {error}"
+                ) from error
+            if "one log-probability per network" in str(error):
+                raise
 
     def _evaluated(self, weights: Float[Tensor, "1 d"], inputs: Any) -> Tensor:
         """The outputs, or an error that says what a module has to do."""
@@ -259,15 +280,18 @@ class Posterior:
             ValueError: if the likelihood returns anything but one number per network and datum.
         """
         inputs, targets = self.data(batch)
-        outputs = self.network(w, inputs)
+        return self._of_each(self.network(w, inputs), targets).sum(-1) * (self.num_data / len(targets))
+
+    def _of_each(self, outputs: Float[Tensor, "n b ..."], targets: Float[Tensor, "b ..."]) -> Float[Tensor, "n b"]:
+        """What the likelihood says of each datum under each network."""
         value = self.likelihood(outputs, targets)
-        if value.shape != (len(w), len(targets)):
+        if value.shape != (len(outputs), len(targets)):
             raise ValueError(
-                f"the likelihood must return one log-probability per network and datum, shape ({len(w)}, "
+                f"the likelihood must return one log-probability per network and datum, shape ({len(outputs)}, "
                 f"{len(targets)}), got {tuple(value.shape)} for outputs {tuple(outputs.shape)} and targets "
                 f"{tuple(targets.shape)}"
             )
-        return value.sum(-1) * (self.num_data / len(targets))
+        return value
 
     def log_prob(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """Log-likelihood, times ``power``, plus log-prior."""
@@ -294,7 +318,10 @@ class Posterior:
             raise ValueError(f"{type(self.prior).__name__} cannot be drawn from: NormalPrior has sample(n, like, rng)")
         dtype = self.inputs.dtype if self.inputs.is_floating_point() else torch.get_default_dtype()
         like = torch.zeros(1, self.dim, dtype=dtype, device=self.inputs.device)
-        return self.prior.sample(num_samples, like, chosen_rng(rng, seed, like.device))
+        rng = chosen_rng(rng, seed, like.device)
+        if isinstance(self.prior, Distribution):
+            raise ValueError(f"draw from the prior by itself: torch's {type(self.prior).__name__} takes no rng")
+        return self.prior.sample(num_samples, like, rng)
 
     @torch.no_grad()
     def predictive(self, w: Float[Tensor, "n d"], inputs: Any) -> Distribution:
@@ -307,6 +334,10 @@ class Posterior:
             ValueError: if there are no networks, or weights of another shape, the inputs are not such as the data's or
                 not finite, or the likelihood is a plain function, without ``predictive(outputs)``.
         """
+        if not isinstance(w, Tensor):
+            raise ValueError(
+                f"w must hold weights (n, {self.dim}), got {type(w).__name__}: give sampler.sample(n, rng)"
+            )
         if not hasattr(self.likelihood, "predictive"):
             raise ValueError(
                 "this likelihood has no predictive(outputs): average what you need over network(w, inputs)"

@@ -157,8 +157,10 @@ def test_the_exact_density_still_gains_on_ten_of_twelve_runs():
     assert sum((progress("gpvi_exact_density", name) < 1).sum() for name in POTENTIALS) == 10
 
 
-def test_on_the_waves_the_exact_jacobian_comes_no_closer():
-    assert min(progress("gpvi_exact_jac", name).mean() for name in WAVES) > 0.95
+def test_on_the_waves_the_exact_jacobian_moves_away_or_rests():
+    change = {name: progress("gpvi_exact_jac", name).mean() for name in POTENTIALS}
+    assert all(abs(change[name] - 1) < 0.01 or change[name] > 1.1 for name in WAVES) and change["twin_moons"] < 1
+    assert "GPVI with the exact Jacobian moves away or rests in the mean (on twin moons it comes closer)" in told("12")
 
 
 # all 200,000 steps
@@ -338,6 +340,9 @@ def test_printed_gpvi_still_comes_closer_on_two_of_four():
     change = [path(HELPER, name, "sliced_wasserstein")[-1] / path(HELPER, name, "sliced_wasserstein")[1]
               for name in POTENTIALS]  # fmt: skip
     assert change[0] < 0.25 and change[2] < 0.4 and abs(change[1] - 1) < 0.03 and 1.1 < change[3] < 1.2
+    for name in (POTENTIALS[0], POTENTIALS[2]):  # "when it ends"
+        curve = path(HELPER, name, "sliced_wasserstein")
+        assert curve[-5:].mean() < curve[-10:-5].mean()
     delivered = np.concatenate([path(HELPER, name, "delivered")[1:] for name in POTENTIALS])
     assert delivered.min() < 0 and 0.95 < delivered.max() < 1.05
 
@@ -347,7 +352,7 @@ def test_with_lambda_1_the_helper_has_less_kl_at_noise_1_than_at_2():
 
 
 def test_the_helpers_map_is_folded_all_along_and_what_it_delivers_goes_up_and_down():
-    other_sign = 1 - path("gpvi", "sinusoid", "negative_share")[4:]
+    other_sign = 1 - path("gpvi", "sinusoid", "negative_share")[1:]
     assert 1 / 6 < other_sign.min() and other_sign.max() < 0.3
     assert path("gpvi", "sinusoid", "kl_claimed")[4:].max() < 0
     delivered = path("gpvi", "sinusoid", "delivered")[1:]

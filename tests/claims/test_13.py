@@ -134,7 +134,9 @@ def test_how_svgd_and_the_critics_are_wrong():
 def test_where_the_amortised_critic_errs_most_it_makes_a_direction_too_wide():
     widest = np.array([variance_ratios("amortized_ksd", s)[-1] for s in SEEDS])
     wide = metric("amortized_ksd") > 1
-    assert wide.sum() == 4 and widest[wide].min() > 3.8 and widest[~wide].max() < 2
+    assert wide.sum() == 4 and widest[~wide].max() < 2
+    said = f"{widest[wide].min():.1f} to {widest[wide].max():.1f} times too wide in four runs"
+    assert said in of_records.told("13")
 
 
 def test_against_mean_field_the_exact_inverse_is_ahead_on_half_and_with_a_decaying_rate_on_all():

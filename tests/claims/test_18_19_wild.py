@@ -552,4 +552,6 @@ def test_19_at_twice_the_rows():
     assert said.replace("−0.56 to −0.55", "−0.55 to −0.56") in told_19()
     own = at_size("steps_same", "accuracy")
     for size in ("double", "five"):
-        assert (at_size(f"steps_{size}", "accuracy") > own - 0.02).all()
+        assert at_size(f"steps_{size}", "accuracy").mean() > own.mean()
+        assert (at_size(f"steps_{size}", "accuracy") > own - 0.01).all()
+    assert "and at more rows not the mean accuracy (single seeds lose up to 0.01)." in told_19()

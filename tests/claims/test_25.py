@@ -501,7 +501,7 @@ def test_l_double_prime_on_turned_digits():
         for m in ("deep_ensemble", FAST)
         for s in range(3)
     ]
-    assert sum(share > 0.5 for share in behind) == 5
+    assert [share > 0.5 for share in behind] == [True, False, True, True, True, True]
     assert "no angle a lower one than mean field at 1e-2; by ECE it leads the ensemble on one seed only." in told()
 
 
@@ -573,9 +573,9 @@ def test_its_lowest_tenth_on_transposed_digits_is_no_higher():
 
 
 def test_transposed_digits_are_the_hardest_set():
-    for method in CURVES:
-        areas = {name: number(method, f"auroc_{name}").mean() for name in SETS}
-        assert min(areas, key=areas.__getitem__) == "transposed"
+    for method in TRAIN:
+        areas = {name: number(method, f"auroc_{name}") for name in SETS}
+        assert all((areas["transposed"] < areas[name]).all() for name in SETS[:2]), method
 
 
 def test_the_settings_of_the_appendix():
