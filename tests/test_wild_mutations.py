@@ -32,11 +32,11 @@ def test_noise_of_half_the_variance_is_noticed(break_method, normal):
         test_langevin.test_a_layer_is_equation_18(normal)
 
 
-def test_a_detached_score_at_the_output_is_noticed(break_method):
+def test_a_detached_score_at_the_output_is_noticed(break_method, normal):
     right = "differentiable_score(target, x, batch), None"
     break_method(KernelSteinDiscrepancy, "__call__", right, "score_on_support(target, x, batch), None")
     with pytest.raises(AssertionError):
-        test_langevin.test_the_discrepancys_gradient_passes_through_chain_and_score()
+        test_langevin.test_the_discrepancys_gradient_passes_through_chain_and_score(normal, independent=False)
 
 
 def test_fresh_noise_within_a_regression_is_noticed(break_method):
