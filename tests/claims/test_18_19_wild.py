@@ -555,3 +555,48 @@ def test_19_at_twice_the_rows():
         assert at_size(f"steps_{size}", "accuracy").mean() > own.mean()
         assert (at_size(f"steps_{size}", "accuracy") > own - 0.01).all()
     assert "and at more rows not the mean accuracy (single seeds lose up to 0.01)." in told_19()
+
+
+def ends(found, digits, dash="–"):
+    """Smallest and largest, as the prose has them; minus signs, as there, for log-likelihoods, the better one first."""
+    low, high = (f"{abs(value):.{digits}f}" for value in (found.min(), found.max()))
+    return f"{low}{dash}{high}" if found.min() >= 0 else f"−{high} to −{low}"
+
+
+def test_18_says_in_a_minute_and_at_the_end_what_the_records_hold():
+    told = of_records.told("18")
+    from_1 = ends(kl("svgd_full_from_1", "wild-mixture-controls"), 3)
+    fixed, wide = ends(kl("svgd_full"), 3), np.concatenate([kl(f"power_free_ksd_{h}") for h in ("h3", "h10", "h30")])
+    hand, median = ends(kl("adagrad"), 3), ends(kl("power_free_ksd_median"), 2)
+    held, free = kl("svgd_truncated").mean(), kl("power_free")[0]
+    said = (
+        f"Steps learned by SVGD (15) end at {fixed} nats, from larger first steps at {from_1}, with the chain's scores "
+    )
+    assert f"{said}held fixed at {held:.3f}; Adagrad, the best printed schedule, at {hand}." in told
+    assert (
+        f"chosen by the exact KL, ends at {free:.3f}. Chosen by KSD of samples: {ends(wide, 3)} with a wide kernel, "
+        in told
+    )
+    assert f"{median} with the median rule. On this mixture" in told
+    assert f"{fixed} (from $\\eta=0.1$; from $\\eta=1$ {from_1}) against {hand}." in told
+    assert f"that the exact KL chooses, {free:.4f}." in told and f"end at {ends(wide, 3)} with $h$ of 3 to 30" in told
+    assert f"at equal gradients: {kl('mala').mean():.4f} after 20 proposals." in told
+
+
+def test_19_says_in_a_minute_and_at_the_end_what_the_records_hold():
+    def likelihood(method):
+        return values("wild-logistic", method, "log_likelihood")
+
+    learned, copied = ends(likelihood("svgd_t10"), 2), ends(likelihood("transfer"), 2)
+    off, spread = against_nuts("svgd_t10")
+    told = told_19()
+    assert f"learned by SVGD reach a test log-likelihood of {learned} (3 seeds)." in told
+    assert f"of a *training* problem, copied, reaches {copied}." in told
+    assert f"the means of SVGD's ten layers are {off.min():.1f} to {off.max():.1f} sd off." in told
+    assert f"Ten layers reach {learned}, the best printed scheme" in told
+    assert f"Laplace approximation has {copied}, above ten learned layers in every seed." in told
+    whole = np.sqrt((off**2).mean())
+    said = f"are {whole:.1f} standard deviations off ({off.min():.1f} to {off.max():.1f} by seed), with"
+    assert f"{said} {np.median(spread):.2f} of the spread." in told
+    lost = 100 * values("wild-logistic", "ksd_u_t10", "share_outside")
+    assert f"with {lost.min():.0f} to {lost.max():.0f} % of their chains lost." in told
