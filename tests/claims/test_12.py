@@ -336,6 +336,20 @@ def test_printed_gpvi_is_folded_from_20000_steps_on():
     assert "All four maps are folded from 20,000 steps on." in told("12")
 
 
+def test_the_widths_of_the_first_paragraph_and_of_the_takeaways():
+    widths = {m: sorted(end(m, name)["width_ratio"] for name in WAVES) for m in ("amortized_svgd", HELPER)}
+    svgd, gpvi = (f"{found[0]:.2f} to {found[-1]:.2f}" for found in widths.values())
+    text = told("12")
+    assert f"After all 200,000 steps amortised SVGD has {svgd} of that width" in text
+    assert f"Printed GPVI, on a tenth of the batch, has {gpvi} of it on waves" in text
+    assert (
+        f"amortised SVGD has {svgd} of the waves' width" in text and f"on a tenth of its batch has {gpvi} where" in text
+    )
+    kl = {m: end(m, "sinusoid")["kl"] for m in (HELPER, "flow")}
+    assert f"On the sinusoid it ends at {kl[HELPER]:.2f} nats, the printed flow at {kl['flow']:.2f}." in text
+    assert all(end(HELPER, name)["kl"] < end("amortized_svgd", name)["kl"] for name in POTENTIALS)
+
+
 def test_printed_gpvi_still_comes_closer_on_two_of_four():
     change = [path(HELPER, name, "sliced_wasserstein")[-1] / path(HELPER, name, "sliced_wasserstein")[1]
               for name in POTENTIALS]  # fmt: skip
