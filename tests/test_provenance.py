@@ -112,6 +112,16 @@ def test_it_is_not_resumed_with_other_code(project, monkeypatch, tmp_path, chang
     assert stopped_then(monkeypatch, tmp_path, begun, last, dirty=True).commit == f"{begun[:40]}+changes"
 
 
+def test_a_checkpoint_that_does_not_say_its_commit_is_not_taken_for_the_present_one(project, monkeypatch, tmp_path):
+    redirect(monkeypatch, tmp_path)
+    cell = TOY.cell("svgd", 0, "paper")
+    checkpoints.save(runner.checkpoint_path(cell), {"step": 3})
+    monkeypatch.setattr(provenance, "LOADED", project[1][-1])
+    with pytest.raises(GPVIError, match="began with the code of unknown, .* delete .*svgd.*--dirty"):
+        runner.run_or_load(cell, progress=False)
+    assert runner.run_or_load(cell, progress=False, dirty=True).commit == "unknown+changes"
+
+
 def test_the_history_is_all_that_leads_here(project):
     folder, commits = project
     assert provenance.history() == set(commits)

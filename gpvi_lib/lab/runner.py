@@ -89,10 +89,10 @@ def _commit(cell: Cell, dirty: bool) -> str:
     """
     checkpoint = checkpoint_path(cell)
     kept = checkpoint.with_suffix(".commit")
-    if not kept.exists() or set(checkpoint.parent.glob(f"{checkpoint.stem}*")) == {kept}:
+    if set(checkpoint.parent.glob(f"{checkpoint.stem}*")) <= {kept}:
         write_atomically(kept, provenance.LOADED.encode())
         return provenance.LOADED
-    begun = kept.read_text(encoding="utf-8")
+    begun = kept.read_text(encoding="utf-8") if kept.exists() else provenance.NO_COMMIT  # of before it was kept
     if provenance.is_same_code(begun, provenance.LOADED):
         return begun
     if cell.profile.reuse and not dirty:
