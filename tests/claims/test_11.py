@@ -598,3 +598,23 @@ def test_along_the_narrowest_direction_the_critic_delivers_two_thirds():
 def test_the_fair_comparison_has_batches_of_100():
     for runs, method in ((VARIANTS, "two_batches_best"), (RUNS[5], "gpvi_exact_jac_best")):
         assert runs.record(method).config["objective"]["num_samples"] == density.SAMPLES == 100
+
+
+def test_the_minute_and_the_takeaways_give_the_numbers_of_the_records():
+    """Held to the words: where a record changes, the sentence is named."""
+    told = of_records.told("11")
+    ahead = [paired("gpvi", METHODS[:3], "sigma_error")[rival, dim][0] for rival in METHODS[:2] for dim in RUNS]
+    assert f"GPVI beats SVGD and GFSF on at least {COUNTS[min(ahead)]}, for $d=5$ not the critic" in told
+    found = {method: ratios(RUNS[5], method) for method in ("gpvi", "gpvi_best")}
+    lost, of = (found["gpvi"] < 0.1).sum(), found["gpvi"].size
+    assert f"GPVI's helper loses {lost} of {of} directions" in told
+    missed = (found["gpvi_best"] < 0.1).sum(1)
+    error, kl = (np.median(metric("gpvi_best", 5, key)) for key in KEYS)
+    assert (missed == 1).all() and (
+        f"has a median Σ error of {error:.3f} and {kl:.1f} nats, because it loses one direction on every covariance"
+    ) in told
+    points = [(ratios(LONG[dim], "amortized_ksd").max(1) < 0.1).sum() for dim in RUNS]
+    assert len(set(points)) == 1 and f"the critic collapses on {COUNTS[points[0]]} of ten" in told
+    before, after = metric("amortized_svgd_best", 5, over=FEW).mean(), variant("two_batches_best").mean()
+    assert f"Measured ({len(FEW)} covariances):* a second batch" in told
+    assert f"at the decaying rate, from {before:.3f} to {after:.3f}." in told

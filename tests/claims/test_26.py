@@ -746,3 +746,48 @@ def test_short_chains_in_table_2():
     table = {row[0]: row for row in printed("| funnel   | logistic")}
     assert table["short HMC, 100 chains"][5] == "7.9"
     assert text().count("7.9 times off") == 2
+
+
+NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
+
+
+def shown(heading):
+    """Method -> the ratios of its row in a table, without the median; a method that did not run there has none."""
+    return {row[0]: [float(value) for value in row[1:-1] if value != "–"] for row in printed(heading)}
+
+
+def test_the_minute_and_the_takeaways_give_the_numbers_of_the_records():
+    """Held to the words: where a record changes, the sentence is named."""
+    tables = [shown(heading) for heading in ("| funnel   | logistic", "Figure 1")]
+    small, networks = (table["short HMC, 100 chains"] for table in tables)
+    near = [[value for value in row if value <= 1.5] for row in (small, networks)]
+    off = [value for row in (small, networks) for value in row if value > 1.5]
+    ran = [value for table in tables for value in table["HMC"]]
+    seconds = max(mean(name, "hmc_elsewhere", "processor_seconds") for name in benchmark.TARGETS)
+    short = sorted(ratio(name, "hmc_elsewhere") for name in benchmark.TARGETS)[: len(near[0])]
+    ahead = sum(mean(n, "exact_density", "elbo") > mean(n, "gpvi", "elbo") for n in benchmark.TARGETS)
+    seconds_of = {m: [mean(n, m, "processor_seconds") for n in benchmark.TARGETS] for m in ("exact_density", "gpvi")}
+    costs = [mine / theirs for mine, theirs in zip(*seconds_of.values(), strict=True)]
+    livi = [n for n in benchmark.TARGETS if mean(n, "livi") < mean(n, "exact_density")]
+    tests = {row[0]: row[1:-1] for row in printed("| concrete")}
+    ensemble = [float(value) for value in tests["deep ensemble"]]
+    uci = Runs("uci-regression")
+    times = {m: np.median([uci.record(m, s).seconds for s in uci.seeds]) for m in ("deep_ensemble", "hmc")}
+    said = (
+        f"within {math.ceil(10 * max(ran)) / 10} times the best on all {NUMBERS[len(ran)]} posteriors where it ran",
+        f"within a factor of {math.ceil(10 * max(ran)) / 10} of the best on all {NUMBERS[len(ran)]} posteriors",
+        f"need at most {math.ceil(10 * seconds) / 10} seconds on the four, on {NUMBERS[len(near[0])]} within "
+        f"{math.ceil(10 * max(short)) / 10} times; in Table 2",
+        f"On {NUMBERS[len(near[1])]} of {NUMBERS[len(networks)]} networks they come near",
+        f"are within {max(near[0] + near[1]):.2g} times the best on {NUMBERS[len(near[0])]} of {NUMBERS[len(small)]} "
+        f"small posteriors and {NUMBERS[len(near[1])]} of {NUMBERS[len(networks)]} networks, and {min(off):.2g} to "
+        f"{max(off):.2g} times off",
+        f"beats GPVI by ELBO on {NUMBERS[ahead]} of {NUMBERS[len(benchmark.TARGETS)]} targets",
+        f"has a smaller error than the exact density on {NUMBERS[len(livi)]} of {NUMBERS[len(benchmark.TARGETS)]}",
+        f"within {round(100 * (max(ensemble) - 1))} % of the best RMSE of Table 26.4 on {NUMBERS[len(ensemble)]} of "
+        f"{NUMBERS[len(ensemble)]} UCI sets, in {times['deep_ensemble']:.0f} seconds where HMC takes "
+        f"{times['hmc']:.0f}.",
+        f"*Measured ({len(uci.seeds)} splits):* a deep ensemble",
+    )
+    assert all(0.7 < cost < 0.8 for cost in costs) and "at about three quarters of the cost" in text()
+    assert [sentence for sentence in said if sentence not in text()] == []
