@@ -84,3 +84,7 @@ class KinkWarning(UserWarning):
 
 class FoldWarning(UserWarning):
     """Training ended with a map that folds: ``det J`` has both signs, and its claimed density is too small there."""
+
+
+class SlopeWarning(UserWarning):
+    """The gradient of a target is not the slope of its values: part of it is cut off, or its own score is wrong."""

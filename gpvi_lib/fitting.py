@@ -25,6 +25,7 @@ from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.several import Several
 from gpvi_lib.targets.base import Target, check_all_data, check_finite, check_minibatch, check_rows, log_prob
+from gpvi_lib.targets.slopes import check_slope
 
 DIAGNOSTICS = 100
 """How often a run keeps, and shows, what its objective says of itself."""
@@ -504,6 +505,7 @@ def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> No
     else:
         check_all_data(target, probe)
     check_rows(lambda rows: log_prob(target, rows, few), probe)
+    check_slope(target, probe, few, stacklevel=4)
 
 
 def _check_loss(loss: Tensor, label: str, step: int) -> None:

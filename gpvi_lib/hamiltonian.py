@@ -297,7 +297,8 @@ def hmc(
         adapt: find the step size in the burn-in. A few hundred proposals are enough.
         target_acceptance: with ``adapt``, the share of accepted proposals to aim at.
         rng: the only source of randomness; advanced in place.
-        seed: in place of ``rng``: of a generator made for this run, where ``initial`` is.
+        seed: in place of ``rng``: of a generator made for this run, where ``initial`` is. Not that of ``initial``:
+            calls with one seed share their random numbers.
         checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
             interrupted and resumed draws the same samples as one that was not. The file stays when the run is complete:
             calling again draws no further.

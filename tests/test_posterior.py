@@ -8,7 +8,7 @@ import pandas
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Categorical, MultivariateNormal, Normal
+from torch.distributions import Bernoulli, Categorical, MultivariateNormal, Normal, Poisson, StudentT
 from torch.func import functional_call
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -36,7 +36,7 @@ from gpvi_lib import (
     mlp,
     score,
 )
-from gpvi_lib.targets.posterior import ScaleWarning
+from gpvi_lib.targets.posterior import ScaleWarning, SignWarning
 
 NUM_DATA = 12
 
@@ -487,8 +487,9 @@ def test_data_that_are_read_give_the_same_fit(normal):
         fit(sampler, target, NegativeELBO(4), **settings)
         means.append(sampler.mean.detach())
     assert torch.equal(*means)
-    # Of the steps, of the look at the start (value, gradient, likelihood), of two checks on few (4 and 8; 3 times 4).
-    assert len(files.read) == 6 * 8 + 3 * 8 + 24
+    # Of the steps; of the look at the start (value, gradient, likelihood); of three checks: 4 and 8 data; 3 times
+    # 4; and of the slope the gradient, the value and both sides in three directions: 8 times 4.
+    assert len(files.read) == 6 * 8 + 3 * 8 + 24 + 8 * 4
     assert streamed.num_data == 40
 
 
@@ -693,3 +694,67 @@ def test_data_that_are_too_small_or_too_large_for_the_default_prior_are_warned_o
             Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), inputs, targets)
         said = [str(w.message) for w in caught if w.category is ScaleWarning]
         assert len(said) == (factor != 1) and all("standardise" in text for text in said)
+
+
+def by_logits(outputs, targets):
+    return Categorical(logits=outputs).log_prob(targets)
+
+
+def by_cross_entropy(outputs, targets):
+    """A loss, for each datum."""
+    return -by_logits(outputs, targets)
+
+
+def by_squares(outputs, targets):
+    """A loss, for each datum."""
+    return (outputs[..., 0] - targets).square()
+
+
+def of_counts(outputs, targets):
+    return Poisson(outputs[..., 0].exp()).log_prob(targets)
+
+
+def of_counts_by_squares(outputs, targets):
+    """The rate is never small, so that larger weights fit large counts better, up to a point."""
+    return Poisson(outputs[..., 0].square() + 1e-3).log_prob(targets)
+
+
+def of_heavy_tails(outputs, targets):
+    return StudentT(2.0, outputs[..., 0], outputs[..., 1].exp()).log_prob(targets)
+
+
+def of_a_share(outputs, targets):
+    return Bernoulli(outputs[..., 0].sigmoid()).log_prob((targets > 0).to(outputs.dtype))
+
+
+@pytest.mark.parametrize("number", [1, 3, 40])
+@pytest.mark.parametrize(
+    ("likelihood", "kind", "loss"),
+    [
+        (by_cross_entropy, "classes", True),
+        (by_squares, "real", True),
+        (lambda f, y: -of_counts(f, y), "counts", True),
+        (lambda f, y: -of_heavy_tails(f, y), "real", True),
+        (by_logits, "classes", False),
+        (of_counts, "counts", False),
+        (of_counts_by_squares, "counts", False),
+        (of_heavy_tails, "real", False),
+        (of_a_share, "real", False),
+        (NormalLikelihood(0.1), "real", False),
+        (lambda f, y: 0 * f[..., 0], "real", False),
+    ],
+    ids=["cross-entropy", "squares", "-Poisson", "-Student", "logits", "Poisson", "rates by squares", "Student",
+         "Bernoulli", "normal", "flat"],
+)  # fmt: skip
+def test_a_loss_in_place_of_a_log_probability_is_named(likelihood, kind, loss, number, normal):
+    inputs = normal(number, 3)
+    targets = {"classes": torch.arange(number) % 3, "counts": torch.full((number,), 900.0), "real": normal(number)}[
+        kind
+    ]
+    outputs = {by_cross_entropy: 3, by_logits: 3}.get(likelihood, 1 if isinstance(likelihood, NormalLikelihood) else 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Posterior(mlp([3, 8, outputs]).double(), likelihood, inputs, targets)
+    said = [str(one.message) for one in caught if one.category is SignWarning]
+    assert len(said) == loss and all("of a loss give the negative" in one for one in said)
+    assert all(one.filename == __file__ for one in caught if one.category is SignWarning)

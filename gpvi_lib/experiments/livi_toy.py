@@ -231,6 +231,7 @@ def deviations(method: str, profile: str) -> str:
         parts.append("width 100, σ = 0.009 and rate not printed")
     parts += {
         "mf_vi": ["KL term not annealed"],
+        "deep_ensemble": ["no prior, where the paper has MAP"],
         "livi_full_released": ["σ^2 in the determinant, not 1e-5", "constant rate"],
         "livi_min_sv_released": ["(k/2) log(1 + s^2/σ^2), not k log(s + σ^2)", "constant rate"],
         "livi_min_sv_exact": ["exact smallest value", "decaying rate"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from gpvi_lib.checks import check_count, check_instance, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.several import Several, as_inputs, check_tensor
-from gpvi_lib.targets.likelihoods import NormalLikelihood
+from gpvi_lib.targets.likelihoods import CategoricalLikelihood, NormalLikelihood
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
 LogLikelihood = Callable[[Float[Tensor, "n b ..."], Float[Tensor, "b ..."]], Float[Tensor, "n b"]]
@@ -30,6 +31,11 @@ LARGE = 10.0
 """Root mean square of an input or of the targets above which the default prior does not suit them."""
 SMALL = 0.1
 """If no input, or no target, is larger than this, the default prior does not suit them either."""
+
+SIZES = (1, 2, 4, 16, 64)
+"""By how much weights are enlarged to tell a log-probability from a loss."""
+TRIED = 16
+"""So many networks are asked for it, on so many data at most."""
 
 PROBED = 3
 """How many inputs are evaluated alone and together, to see that a prediction does not depend on the others."""
@@ -48,6 +54,10 @@ RANDOM = (
 
 class ScaleWarning(UserWarning):
     """Data of a :class:`Posterior` are far from order one, for which its default prior is made."""
+
+
+class SignWarning(UserWarning):
+    """The likelihood of a :class:`Posterior` grows as the weights do, as a loss would: a log-probability falls."""
 
 
 def _named(name: str, values: object) -> dict[str, Any]:
@@ -76,6 +86,11 @@ def _check_data(inputs: object, targets: object) -> None:
         raise ValueError("there are no data: inputs and targets have 0 rows")
     if inputs.device != targets.device:
         raise ValueError(f"the inputs are on {inputs.device} and the targets on {targets.device}: move one of them")
+
+
+def _evenly(number: int, most: int, device: torch.device | str) -> Int[Tensor, " m"]:
+    """At most so many of the indices below ``number``, evenly spaced."""
+    return torch.linspace(0, number - 1, min(number, most), device=device).round().long()
 
 
 def _far_from_one(part: Tensor) -> str:
@@ -119,6 +134,7 @@ class Posterior:
     Warns:
         ScaleWarning: with the default prior, if the root mean square of an input or of the targets is above 10, or
             all of them are below 0.1 and not all zero; not of whole numbers under a likelihood of your own.
+        SignWarning: if a likelihood of your own grows as the weights do, as a loss does.
 
     Raises:
         ValueError: if the power is not positive, there are no data or not as many inputs as targets, they are of half
@@ -171,6 +187,7 @@ class Posterior:
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
         self._check_rows(dtype)
         self._check_likelihood(dtype)
+        self._warn_of_a_loss(dtype)
         if held_out is not None:
             held_out = (as_inputs(held_out[0]), held_out[1])
             self._check_held_out(*held_out)
@@ -202,6 +219,44 @@ class Posterior:
             f"the likelihood works only where there are as many networks as data: targets {tuple(targets.shape)} meet "
             f"outputs {tuple(outputs.shape)}, and one column of either wants .squeeze(-1): {why}"
         )
+
+    def _warn_of_a_loss(self, dtype: torch.dtype) -> None:
+        """Say so where larger weights, which miss the data more, have the larger likelihood."""
+        if isinstance(self.likelihood, NormalLikelihood | CategoricalLikelihood):
+            return
+        values = self._of_sizes(dtype)
+        if len(values) > 2 and all(small < large for small, large in itertools.pairwise(values)):
+            warnings.warn(
+                f"the likelihood grows as the weights do (mean over {TRIED} networks from the prior: {values[0]:.3g}, "
+                f"with weights {SIZES[len(values) - 1]} times as large: {values[-1]:.3g}), where a log-probability "
+                "would fall: of a loss give the negative",
+                SignWarning,
+                stacklevel=3,
+            )
+
+    @torch.no_grad()
+    def _of_sizes(self, dtype: torch.dtype) -> list[float]:
+        """Mean log-likelihood for each of ``SIZES``, up to the first that the likelihood cannot take.
+
+        There is one network at a time in memory.
+        """
+        rows, scale = _evenly(len(self.inputs), TRIED, self.inputs.device), self.network.fan_in_scale(dtype)
+
+        def value(size: int, number: int) -> float:
+            noise = torch.randn(len(scale), generator=torch.Generator().manual_seed(number), dtype=dtype)
+            w = (size * scale * noise)[None].to(rows.device)
+            return float(self._of_each(self.network(w, self.inputs[rows]), self.targets[rows]).mean())
+
+        found: list[float] = []
+        for size in SIZES:
+            try:
+                mean = sum(value(size, number) for number in range(TRIED)) / TRIED
+            except (RuntimeError, ValueError):
+                break
+            if math.isnan(mean):
+                break
+            found.append(mean)
+        return found
 
     def _failure(self, outputs: Float[Tensor, "n b ..."], targets: Float[Tensor, "b ..."]) -> str | None:
         """What the likelihood dies of, if it does; an answer of another shape is raised."""
@@ -238,16 +293,15 @@ class Posterior:
     @torch.no_grad()
     def _check_rows(self, dtype: torch.dtype) -> None:
         """Refuse a module whose prediction for an input depends on the others of its batch, at some random weights."""
-        n = min(len(self.inputs), PROBED)
-        rows = torch.linspace(0, len(self.inputs) - 1, n, device=self.inputs.device).round().long()
+        rows = _evenly(len(self.inputs), PROBED, self.inputs.device)
         noise = torch.randn(self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
         weights = (noise * self.network.fan_in_scale(dtype))[None].to(self.inputs.device)
         together = self.network(weights, self.inputs[rows])
         alone = torch.cat([self.network(weights, self.inputs[row : row + 1]) for row in rows.tolist()], dim=1)
         if together.shape != alone.shape:
             raise ValueError(
-                f"the module must return one row per input: of {n} inputs {tuple(together.shape[1:])}, of each alone "
-                f"{tuple(alone.shape[1:])} in all"
+                f"the module must return one row per input: of {len(rows)} inputs {tuple(together.shape[1:])}, of each "
+                f"alone {tuple(alone.shape[1:])} in all"
             )
         close = torch.finfo(dtype).eps ** 0.5
         scale = float(together.abs().nan_to_num(0, 0, 0).max()) if together.numel() else 0.0
@@ -275,7 +329,7 @@ class Posterior:
             raise ValueError("no data are put aside: give the posterior held_out=(inputs, targets)")
         inputs, targets = self.held_out
         if most is not None and most < len(inputs):
-            rows = torch.linspace(0, len(inputs) - 1, most, device=inputs.device).round().long()
+            rows = _evenly(len(inputs), most, inputs.device)
             inputs, targets = inputs[rows], targets[rows]
         value = self.likelihood(self.network(w, inputs), targets)
         return (value.logsumexp(0) - math.log(len(w))).mean()
@@ -318,7 +372,7 @@ class Posterior:
         Args:
             num_samples: n.
             rng: the only source of randomness; advanced in place.
-            seed: in place of ``rng``.
+            seed: in place of ``rng``; calls with one seed share their random numbers.
 
         Raises:
             ValueError: if n is not positive, the prior has no ``sample(n, like, rng)``, or rng and seed are both given

@@ -705,7 +705,8 @@ def test_with_tanh_units_the_exact_density_spreads_as_much_by_g_as_by_lambda():
     assert "(ReLU units; with tanh on MNIST as much from $g$)" in told("15")
     spread, noise = (tanh.metric("mnist_gpvi_exact_density", key) for key in ("spread_g", "spread_noise"))
     said = (
-        f"with tanh (variance {spread.min():.2f} to {spread.max():.2f}, from λ {noise.min():.2f} to {noise.max():.2f})."
+        f"with tanh as much comes from $g$ (variance {spread.min():.2f} to {spread.max():.2f}, from λ "
+        f"{noise.min():.2f} to {noise.max():.2f}), as by the functional gradient"
     )
     assert said in told("15")
 

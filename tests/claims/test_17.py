@@ -414,7 +414,8 @@ def test_the_false_alarms():
     assert said("exact_density_schools") == [TRUST, LOOK, TRUST] and said("svgd_gaussian") == [LOOK] * 3
     assert round(CHECKED.metric("svgd_gaussian", "error").max(), 2) == 0.09
     assert said("exact_density_classes") == [DONT] * 3 and (CHECKED.metric("exact_density_classes", "k_hat") >= 1).all()
-    assert (CHECKED.metric("exact_density_classes", "error").round(2) == 0.05).all()
+    errors = CHECKED.metric("exact_density_classes", "error")
+    assert {f"{error:.2f}" for error in errors} == {"0.05"} and "Its predictions are off by 0.05, and" in told("17")
 
 
 def test_on_heavy_tails_the_verdict_depends_on_the_seed():
@@ -551,7 +552,7 @@ def test_the_error_of_exact_draws(name):
     make, draw = TARGETS[name]
     rng, target = torch.Generator().manual_seed(0), make()
     errors = [largest_marginal_error(draw(target, 2_000, rng), draw(target, 2_000, rng)) for _ in range(4)]
-    assert 0.035 < np.mean(errors) < 0.11
+    assert 0.045 < np.mean(errors) < 0.095
     assert "(of 2,000 exact draws it is 0.05 to 0.09, by target)" in told("17")
 
 
@@ -570,3 +571,20 @@ def test_ten_networks_take_less_than_a_sixth_of_gpvis_time():
 def test_on_boston_the_ensembles_intervals_hold_too_few():
     held = values("deep_ensemble", "boston", "coverage_90").mean()
     assert f"check its intervals (boston: 90 % hold {100 * held:.0f} %)" in told("17")
+
+
+def test_with_softplus_units_the_rarer_sign_of_the_determinant_has_under_a_tenth():
+    smooth = Runs("smooth-uci")
+    negative = {name: smooth.metric("uci_gpvi", f"{name}_negative_share") for name in SETS}
+    rarer = [np.minimum(share, 1 - share).mean() for share in negative.values()]
+    assert max(rarer) < 0.1 < min(share.mean() for share in negative.values())
+    assert "negative on a good part of the noise for GPVI (with softplus the rarer sign has under a tenth)" in told(
+        "17"
+    )
+
+
+def test_on_energy_and_yacht_hmc_is_ahead_by_likelihood_of_gpvi_only():
+    for name in ("energy", "yacht"):
+        ahead = [verdict("hmc", rival, name, "log_likelihood") for rival in ("gpvi", "deep_ensemble")]
+        assert ahead == ["better", "same"]
+    assert "on yacht of the ensemble by the plain error alone; by likelihood of GPVI only." in told("17")

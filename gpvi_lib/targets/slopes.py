@@ -1,0 +1,102 @@
+"""Whether the gradient that training descends is the slope of the log-density: by differences of its values."""
+
+import warnings
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gpvi_lib.errors import SlopeWarning
+from gpvi_lib.targets.base import Target, log_prob, score
+
+DIRECTIONS = 2
+"""Random directions in which values are compared, besides that of the gradient."""
+STEPS = 17
+"""Distances, each half of the one before, the largest the norm of the point and at least 1."""
+ROUNDING = 32
+"""By how many units in the last place a value may be off."""
+SETTLED = 0.01
+"""Relative difference between slopes at three distances below which they are one slope."""
+APART = 0.1
+"""Relative difference between that slope and the gradient's above which they are two."""
+EVALUATED = 10_000
+"""How many points times data are evaluated at once."""
+
+
+def check_slope(
+    target: Target, x: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None, stacklevel: int = 2
+) -> None:
+    """Warn if the gradient at the first of ``x`` is not the slope of ``log_prob`` there.
+
+    Along the gradient ``s`` and some random directions ``u`` (unit vectors) it compares ``s·u`` with the central
+    differences ``(log p(x + h u) - log p(x - h u)) / 2h``. It takes the smallest ``h`` at which neither rounding nor
+    curvature counts: three distances in a row agree. Where there is none, it says nothing. Two points must differ: one
+    may lie too near to a kink.
+
+    Args:
+        target: by automatic differentiation, or with a ``score`` of its own.
+        x: ``n`` points; the second looked at is near the first.
+        batch: indices of data.
+        stacklevel: of the frame that the warning names, as in ``warnings.warn``.
+
+    Warns:
+        SlopeWarning: with the two numbers, where they differ by more than a tenth.
+
+    Example:
+        >>> check_slope(Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(1, 2))  # silent where all is well
+    """
+    away = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    first = x[:1].detach()
+    found = _two_slopes(target, first, batch)
+    if found and _two_slopes(target, first + 0.1 * away.to(x), batch):
+        warnings.warn(_message(target, *found), SlopeWarning, stacklevel)
+
+
+@torch.no_grad()
+def _two_slopes(target: Target, x: Float[Tensor, "1 d"], batch: Tensor | None) -> tuple[float, float] | None:
+    """The gradient's slope and that of the values, in the first direction in which they differ."""
+    try:
+        gradient, value = score(target, x, batch), log_prob(target, x, batch)
+    except (RuntimeError, ValueError):  # made for a certain number of points
+        return None
+    random = torch.randn(DIRECTIONS, x.shape[1], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    along = torch.cat([gradient, random.to(x)])
+    along = along[along.norm(dim=-1) > 0]
+    distances = max(1.0, float(x.norm())) * 0.5 ** torch.arange(STEPS, dtype=x.dtype, device=x.device)
+    rounding = ROUNDING * torch.finfo(x.dtype).eps * float(value.abs()) / distances.double()
+    for u in along / along.norm(dim=-1, keepdim=True):
+        try:
+            ahead, behind = (_values(target, x + sign * distances[:, None] * u, batch) for sign in (1, -1))
+        except (RuntimeError, ValueError):  # outside the support
+            return None
+        slope = _settled((ahead - behind).double() / (2 * distances.double()), rounding)
+        said = float(gradient[0] @ u)
+        if slope is not None and abs(slope - said) > APART * max(abs(slope), abs(said)):
+            return said, slope
+    return None
+
+
+def _values(target: Target, points: Float[Tensor, "m d"], batch: Tensor | None) -> Float[Tensor, " m"]:
+    """``log_prob`` in parts, so that memory does not grow with the data."""
+    data = getattr(target, "num_data", None) or 1 if batch is None else len(batch)
+    return torch.cat([log_prob(target, part, batch) for part in points.split(max(1, EVALUATED // data))])
+
+
+def _settled(slopes: Float[Tensor, " h"], rounding: Float[Tensor, " h"]) -> float | None:
+    """The slope at the smallest distance at which it is known and agrees with those at the two distances above."""
+    for k in range(len(slopes) - 1, 1, -1):
+        three, size = slopes[k - 2 : k + 1], float(slopes[k].abs())
+        if float(rounding[k]) <= SETTLED * size and float(three.max() - three.min()) <= SETTLED * size:
+            return float(slopes[k])
+    return None
+
+
+def _message(target: Target, said: float, found: float) -> str:
+    own = hasattr(target, "score")
+    whose = "its score(x, batch)" if own else "autograd"
+    cut = "something in it is cut off: leave out .detach(), .item(), no_grad() and torch.tensor(...)"
+    return (
+        f"the gradient of {type(target).__name__}.log_prob is not the slope of its values: in one direction {whose} "
+        f"has {said:.4g}, and differences of values have {found:.4g}. Training goes by the former; "
+        f"{'mend that' if own else cut}"
+    )
