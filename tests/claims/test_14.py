@@ -389,12 +389,10 @@ def test_what_stopping_at_100000_steps_had_changed():
 
 def test_how_far_the_rows_went():
     steps = {m: {longest(c, m).config["steps"] for c in FIGURES} for m in PRINTED if m != "hmc"}
-    short = {"gpvi": {20_000}, "amortized_ksd": {100_000}, "gpvi_exact_jac": {375_000, 500_000}}
+    short = {"gpvi": {20_000}, "gpvi_exact_jac": {375_000, 500_000}}
     assert {m: found for m, found in steps.items() if found != {500_000}} == short
-    text = (
-        "GPVI with the helper to 20,000 steps, the amortised critic to 100,000, GPVI with the exact inverse and four "
-    )
-    assert f"{text}classes to 375,000, where it came apart, all others to 500,000." in of_records.told("14")
+    text = "GPVI with the helper to 20,000 steps, GPVI with the exact inverse and four"
+    assert f"{text} classes to 375,000, where it came apart, all others to 500,000." in of_records.told("14")
 
 
 def ranked(c):
@@ -421,12 +419,41 @@ def test_the_critics_two_curves_with_two_classes_end_apart():
 
 
 def test_the_amortised_critic_does_not_last():
-    distance, right = (longer_history(4, "amortized_ksd", key) for key in ("total_variation", "accuracy_percent"))
-    assert distance[0] < 0.12 and distance[1:].min() > 0.35
-    assert right[0] > 99 and np.median(right[1:]) < 30
+    keys = ("total_variation", "accuracy_percent")
+    distance, right = (longer_history(4, "amortized_ksd", key, LONG) for key in keys)
+    assert distance[0] < 0.12 and right[0] > 99
     assert (metric(4, "amortized_ksd", "accuracy_percent") > 99).tolist().count(True) == 2
-    ends = {m: longer(int(m[-1]), m[:-2], "sd_far") for m in LONG.experiment.methods}
-    assert min(ends, key=ends.get) == "amortized_ksd_2" and ends["amortized_ksd_2"] < 0.002 * posterior(2)
+    step, far, (distances, rights) = (
+        longer_history(4, "amortized_ksd", "step", WHOLE),
+        longer_history(4, "amortized_ksd", "sd_far", WHOLE) / posterior(4),
+        [longer_history(4, "amortized_ksd", key, WHOLE) for key in keys],
+    )
+    said = (
+        f"to 100,000 its TV is between {distance[1:].min():.2f} and {distance[1:].max():.2f}. The run of 500,000 steps"
+    )
+    assert f"{said} has a TV of {distances.min():.2f} to {distances.max():.2f}." in of_records.told("14")
+    assert (far[step >= 125_000] < 0.01).all() and far[step < 125_000].min() > 0.1
+    none = step[rights == 0]
+    said = f"which has no test point right from {none[0]:,.0f} to {none[-1]:,.0f};"
+    assert said in of_records.told("14") and len(none) == (none[-1] - none[0]) / 25_000 + 1
+    ends = {m: longer(int(m[-1]), m[:-2], "sd_far") / posterior(int(m[-1])) for m in LONG.experiment.methods}
+    assert min(ends, key=ends.get) == "amortized_ksd_4"
+
+
+def test_with_two_classes_the_amortised_critics_distance_moves_in_the_longer_run():
+    far = longer_history(2, "amortized_ksd", "sd_far", WHOLE) / posterior(2)
+    assert (
+        far.max() < 1 / 5.9
+        and f"a sixth of the posterior's $\\sigma(x)$ there, {100 * far[-1]:.0f} % at the end."
+        in (of_records.told("14"))
+    )
+    rest = longer_history(2, "amortized_ksd", runs=LONG)[4:]
+    distance, right = (longer_history(2, "amortized_ksd", k, WHOLE) for k in ("total_variation", "accuracy_percent"))
+    assert {f"{value:.2f}" for value in rest} == {"0.15"}
+    said = (
+        f"in the longer run it moves between {distance.min():.2f} and {distance.max():.2f}, with {right.min():.0f} % of"
+    )
+    assert f"To 100,000 steps the TV rests at 0.15; {said} the test points right or more." in of_records.told("14")
 
 
 def test_with_the_helper_gpvi_stays_where_it_was():
@@ -687,12 +714,6 @@ def test_of_the_longest_runs_no_printed_one_is_nearer_than_the_exact_density_wit
     assert all(metric(c, "gpvi_exact_density").mean() < metric(c, "mf_vi_best").mean() for c in FIGURES)
 
 
-def test_the_amortised_critic_ends_at_0_66_and_has_few_right_at_15_of_19_looks():
-    distance, right = (longer_history(4, "amortized_ksd", key) for key in ("total_variation", "accuracy_percent"))
-    assert [f"{distance[at]:.2f}" for at in (0, -1)] == ["0.11", "0.66"]
-    assert (right[1:] < 30).sum() == 15 and len(right[1:]) == 19
-
-
 def test_small_weights_leave_a_quarter_of_the_posteriors_spread():
     assert 0.22 < control("deep_ensemble_small_start_4", "sd_far").mean() / posterior(4) < 0.27
 
@@ -702,12 +723,6 @@ def test_with_two_classes_the_exact_inverse_begins_to_fold_before_its_distance_g
     at = {int(s): float(share) for s, share in zip(step, negative, strict=True)}
     assert at[25_000] == 0 and f"{at[75_000]:.2f}" == "0.02"
     assert all(0.1 < at[when] < 0.13 for when in (100_000, 150_000))
-
-
-def test_the_longest_runs_have_their_first_look_at_1000_5000_or_25000_steps():
-    runs = {method: runs_of(int(method[-1]), method[:-2]) for method in LONG.experiment.methods}
-    firsts = {int(found.arrays(method)["history_step"][1]) for method, found in runs.items()}
-    assert firsts == {1_000, 5_000, 25_000}
 
 
 def test_without_a_prior_the_exact_inverse_has_74_percent_and_with_it_47():
@@ -830,8 +845,8 @@ def test_how_long_the_missing_runs_would_take():
     for method in missing:
         stopped, whole = LONG.record(method), WHOLE.experiment.config(method, "paper")
         total += stopped.seconds * whole["steps"] / stopped.config["steps"] / 3600
-    assert len(missing) == 3 and 27 < total < 30
-    assert "in nearly 30 hours of one core: with three runs that have no record yet." in told
+    assert len(missing) == 1 and 27 < total < 30, total
+    assert "in nearly 30 hours of one core: with one run that has no record yet." in told
     helper = [LONG.record(f"gpvi_{c}") for c in (4, 2)]
     full = [record.seconds * 500_000 / record.config["steps"] / 3600 for record in helper]
     assert min(full) > 24 and "because all 500,000 would take more than a day on a core." in told
