@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from gpvi_lib.errors import GPVIError, OutOfTime
@@ -32,8 +34,20 @@ def save(path: Path, state: dict) -> None:
         >>> load(Path("run.pt"), torch.device("cpu"))["step"]
         3
     """
+    state = _plain(state)
     sealed = state | {CHECKSUM: checksum(state)}
     write_atomically(path, lambda file: torch.save(sealed, file))
+
+
+def _plain(content: Any) -> Any:
+    """The same with NumPy's numbers as Python's: those alone can be read back without running any code."""
+    if isinstance(content, np.generic):
+        return content.item()
+    if isinstance(content, dict):
+        return {_plain(key): _plain(value) for key, value in content.items()}
+    if type(content) in (list, tuple):
+        return type(content)(_plain(part) for part in content)
+    return content
 
 
 def load(path: Path, device: torch.device, *names: str) -> dict:

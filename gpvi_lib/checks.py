@@ -94,7 +94,7 @@ def chosen_rng(rng: torch.Generator | None, seed: int | None, device: torch.devi
     check_count("seed", seed, least=0)
     if seed >= 2**64:
         raise GPVIError(f"seed must be below 2**64, got {seed}")
-    return torch.Generator(device).manual_seed(seed)
+    return torch.Generator(device).manual_seed(operator.index(seed))
 
 
 def check_instance(name: str, value: object, kind: type | None = None, remedy: str = "") -> None:

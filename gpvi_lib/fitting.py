@@ -541,8 +541,8 @@ def _warn_of_folds(objective: Objective, result: FitResult) -> None:
         harm, remedy = trained_on
         warnings.warn(
             f"the trained map folds: det J is negative at {negative:.2g} of the draws last looked at. Several z lead "
-            f"to one x there, and {harm}. Start noise_scale near the scale of the target, lower the learning rate, or "
-            f"{remedy}; check(sampler, target, rng) says what to trust (notebook 02)",
+            f"to one x there, and {harm}. Start noise_scale and output_scale near the scale of the target, lower the "
+            f"learning rate, or {remedy}; check(sampler, target, rng) says what to trust (notebook 02)",
             FoldWarning,
             stacklevel=3,
         )

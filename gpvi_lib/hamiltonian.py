@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from gpvi_lib import checkpoints
 from gpvi_lib.checks import check_count, check_points, check_positive, chosen_rng
 from gpvi_lib.errors import GPVIError
+from gpvi_lib.paths import require_writable
 from gpvi_lib.targets.base import check_rows
 
 LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
@@ -55,7 +56,11 @@ class HMCResult:
 
     @property
     def pooled(self) -> Float[Tensor, "n d"]:
-        """The draws of all chains in one, ``(draws * chains, d)``: what :meth:`Posterior.predictive` takes."""
+        """The draws of all chains in one, ``(draws * chains, d)``: what :meth:`Posterior.predictive` takes.
+
+        The chains take turns: thin them before, ``samples[::4].flatten(0, 1)``, since every fourth row of four chains
+        is one of them.
+        """
         return self.samples.flatten(0, 1)
 
 
@@ -323,6 +328,7 @@ def hmc(
         >>> 0.7 < result.acceptance.mean() < 0.9, 0.05 < result.step_size < 0.2  # the standard deviation is 0.1
         (tensor(True), True)
     """
+    checkpoint = None if checkpoint is None else require_writable(Path(checkpoint), "give another path as checkpoint")
     rng = chosen_rng(rng, seed, initial.device)
     _check(step_size, num_leapfrog, num_steps, burn_in, thin)
     if adapt and not (burn_in > 0 and 0 < target_acceptance < 1):
@@ -331,7 +337,6 @@ def hmc(
         )
     chains = _Chains(log_prob, initial, rng)
     chains.adaptation = DualAveraging(step_size, target_acceptance) if adapt else None
-    checkpoint = None if checkpoint is None else Path(checkpoint)
     if checkpoint is not None:
         settings = {"step_size": step_size, "num_leapfrog": num_leapfrog, "burn_in": burn_in, "thin": thin}
         chains.identify(settings | {"target_acceptance": target_acceptance if adapt else None})

@@ -188,6 +188,7 @@ class Generator(Sampler):
         check_count("dim", dim)
         check_count("noise_dim", noise_dim)
         check_hidden(hidden)
+        dim, noise_dim = int(dim), int(noise_dim)
         if noise_dim > dim:
             raise ValueError(f"noise_dim k must be between 1 and dim d = {dim}, got {noise_dim}")
         check_activation(activation)

@@ -31,6 +31,7 @@ from gpvi_lib.hamiltonian import HMCResult
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
+from gpvi_lib.several import Several
 from gpvi_lib.targets.base import Target, check_all_data, check_finite, check_rows, log_prob, outside_support, score
 from gpvi_lib.targets.slopes import check_slope
 from gpvi_lib.trust_findings import (
@@ -55,6 +56,8 @@ COORDINATES = 1_000
 """Of which R-hat and autocorrelations are computed, at most."""
 INPUTS = 50
 """Data at which the outputs of networks are compared, at most."""
+FEW = 8
+"""Data on which the slope of the target is compared with its gradient, at most."""
 SMALL_HEAD = 512
 """Noise coordinates k up to which the (k, k) determinant of J is computed."""
 
@@ -184,7 +187,7 @@ def _log_p(target: Target, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     return value
 
 
-def _evenly(x: Tensor, most: int) -> Tensor:
+def _evenly(x: Any, most: int) -> Any:
     """At most so many rows, evenly spaced."""
     if len(x) <= most:
         return x
@@ -197,7 +200,7 @@ def _evenly(x: Tensor, most: int) -> Tensor:
 def _default_quantities(target: Target) -> Quantities:
     """Outputs of networks at some of the data, whose hidden units may be permuted; else the coordinates."""
     network, inputs = getattr(target, "network", None), getattr(target, "inputs", None)
-    if isinstance(network, FlatModule) and isinstance(inputs, Tensor):
+    if isinstance(network, FlatModule) and isinstance(inputs, Tensor | Several):
         return lambda x: network(x, _evenly(inputs, INPUTS)).flatten(1)
     return _some
 
@@ -317,7 +320,7 @@ def check(
         drawn = [_drawn(part, target, num_samples, no_density is None, rng, bar) for part in parts]
         check_all_data(target, drawn[0].x)
         check_rows(lambda rows: log_prob(target, rows), drawn[0].x)
-        check_slope(target, drawn[0].x, stacklevel=3)
+        check_slope(target, drawn[0].x, _few(target, drawn[0].x), stacklevel=3)
         share = max(1, SCORED // len(parts))
         pairs = zip(parts, drawn, strict=True)
         x = torch.cat([one.x[:share] if _independent(part) else _thinned(one, share) for part, one in pairs])
@@ -338,6 +341,19 @@ def check(
     return CheckReport(
         _subject(parts, target, drawn), tuple(findings), {k: why for k, why in missing.items() if why}, _blind(parts)
     )
+
+
+def _few(target: Target, x: Tensor) -> Tensor | None:
+    """Indices of a few data, where the target takes them: all would have to be read for each of many points."""
+    number = getattr(target, "num_data", None)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        return None
+    few = torch.arange(min(number, FEW), device=x.device)
+    try:
+        log_prob(target, x[:1], few)
+    except (TypeError, GPVIError):  # it takes no minibatches
+        return None
+    return few
 
 
 def _log_weights(drawn: _Drawn) -> Float[Tensor, " n"]:

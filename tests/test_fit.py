@@ -1234,7 +1234,9 @@ def test_a_fit_that_ends_folded_says_so_and_names_the_remedy(slopes, objective, 
     fit(bent(slopes), target, objective, steps=1, optimizer=Adam(1e-6), seed=3, progress=False)
     found = [str(one.message) for one in recwarn if one.category is FoldWarning]
     assert len(found) == (remedy is not None)
-    assert all("Start noise_scale near the scale of the target" in one and remedy in one for one in found)
+    assert all(
+        "Start noise_scale and output_scale near the scale of the target" in one and remedy in one for one in found
+    )
 
 
 def test_a_checkpoint_of_another_loop_is_refused(tmp_path):

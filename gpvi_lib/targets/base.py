@@ -247,7 +247,9 @@ def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None =
     whole = getattr(target, "streamed", False) and batch is None  # a pass over all data for it would be too much
     if hasattr(target, "log_likelihood") and not hasattr(target, "score") and not whole:
         with torch.enable_grad():  # the prior's graph would hide that the likelihood has none
-            if not target.log_likelihood(x.detach().requires_grad_(), batch).requires_grad:
+            x = x.detach().requires_grad_()
+            value = target.log_likelihood(x) if batch is None else target.log_likelihood(x, batch)
+            if not value.requires_grad:
                 raise ValueError(_not_differentiable(target).replace(".log_prob is", "'s likelihood is"))
 
 

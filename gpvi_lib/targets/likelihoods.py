@@ -82,8 +82,11 @@ class NormalMixture(MixtureSameFamily):
         return self.icdf((1 - level) / 2), self.icdf((1 + level) / 2)
 
     def rescaled(self, shift: float, factor: float) -> NormalMixture:
-        """The distribution of ``shift + factor y``, such as y in its own unit where targets were standardised."""
-        return NormalMixture(shift + factor * self.parts.loc.mT, factor * self.parts.scale.mT)
+        """The distribution of ``shift + factor y``, such as y in its own unit where targets were standardised.
+
+        In double precision, whatever that of the mixture: a large shift, such as that of dates, would swallow y.
+        """
+        return NormalMixture(shift + factor * self.parts.loc.mT.double(), factor * self.parts.scale.mT.double())
 
 
 class LearnedNoise(nn.Module):

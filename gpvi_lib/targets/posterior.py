@@ -69,11 +69,22 @@ def _check_numbers(name: str, values: object) -> None:
     """Refuse what is no tensor, or no several ones, or has a number that is not finite."""
     for called, part in _named(name, values).items():
         check_tensor(called, part)
+        if part.requires_grad:
+            raise ValueError(f"{called} carry a graph of what computed them, which no step needs: give .detach()")
         if part.dtype in (torch.float16, torch.bfloat16):
             raise ValueError(f"{called} is {part.dtype}, too coarse for a posterior: give it as float32, .float()")
         if part.is_floating_point() and not bool((good := torch.isfinite(part)).all()):
             where = (~good).nonzero()[0].tolist()
             raise ValueError(f"{called}{where} is {part[tuple(where)].item()}: leave such data out, or fill them in")
+
+
+def _refuse_parameters(name: str, part: object) -> None:
+    """Refuse what has parameters of its own, which nothing here would train."""
+    if isinstance(part, nn.Module) and any(parameter.requires_grad for parameter in part.parameters()):
+        raise GPVIError(
+            f"the {name} has parameters of its own, and w holds the module's alone, so nothing would train them: make "
+            f"them outputs of the module, as LearnedNoise does, or constants, {name}.requires_grad_(False)"
+        )
 
 
 def _check_data(inputs: object, targets: object) -> None:
@@ -168,6 +179,8 @@ class Posterior:
         if isinstance(module, type) or not isinstance(module, nn.Module | FlatModule):
             raise GPVIError(f"module must be a torch.nn.Module, an instance, got {module!r:.80}")
         check_instance("likelihood", likelihood)
+        _refuse_parameters("likelihood", likelihood)
+        _refuse_parameters("prior", prior)
         if not callable(likelihood):
             raise GPVIError(f"likelihood must be callable, such as NormalLikelihood(0.1), got {likelihood!r:.80}")
         if not power > 0:
@@ -182,7 +195,9 @@ class Posterior:
         self.dim, self.num_data = self.network.dim, len(inputs)
         check_prior(self.prior, self.dim, self.inputs)
         if prior is None:
-            counts = not isinstance(likelihood, NormalLikelihood) and bool((targets == targets.round()).all())
+            counts = not isinstance(likelihood, NormalLikelihood) and (
+                not targets.is_floating_point() or bool((targets == targets.round()).all())
+            )
             _warn_of_scale(self.inputs, None if counts else targets)  # counts cannot be standardised
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
         self._check_rows(dtype)
@@ -229,7 +244,7 @@ class Posterior:
             warnings.warn(
                 f"the likelihood grows as the weights do (mean over {TRIED} networks from the prior: {values[0]:.3g}, "
                 f"with weights {SIZES[len(values) - 1]} times as large: {values[-1]:.3g}), where a log-probability "
-                "would fall: of a loss give the negative",
+                "would fall: of a loss give the negative (of counts in the thousands this may be a false alarm)",
                 SignWarning,
                 stacklevel=3,
             )

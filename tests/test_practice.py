@@ -1,0 +1,186 @@
+"""What practitioners ran into: each a wrong result or a loss that came without a word."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Bernoulli, NegativeBinomial
+
+from gpvi_lib import (
+    Adam,
+    Generator,
+    HMCResult,
+    LearnedNoise,
+    MeanField,
+    NegativeELBO,
+    NormalLikelihood,
+    NormalMixture,
+    NormalPrior,
+    Posterior,
+    StreamedPosterior,
+    check,
+    fit,
+    hmc,
+    load_sampler,
+    mlp,
+    save_sampler,
+)
+from gpvi_lib.errors import CannotWrite, GPVIError
+
+
+def data(number=40, features=2):
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(number, features, generator=rng)
+    return x, x.sum(-1).sin()
+
+
+def test_predictions_far_from_zero_keep_their_spread():
+    """Dates in seconds: single precision has one number in 128 there."""
+    mixture = NormalMixture(torch.tensor([[0.0], [1.0]]), 0.5)
+    moved = mixture.rescaled(1.7e9, 0.3)
+    ends = [float(end) - 1.7e9 for end in moved.interval(0.9)]
+    assert ends == pytest.approx([0.3 * float(end) for end in mixture.interval(0.9)], abs=1e-5)
+    assert float(moved.stddev) == pytest.approx(0.3 * float(mixture.stddev), rel=1e-4)
+
+
+NUMPY = {
+    "steps": np.int64(20),
+    "batch_size": np.int64(7),
+    "callback_every": np.int64(5),
+    "optimizer": Adam(np.float64(0.01), final_lr=np.float64(1e-3)),
+    "seed": np.int64(3),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_numbers_of_numpy_can_be_resumed(name, tmp_path):
+    x, y = data()
+    posterior = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.3), x, y)
+    settings = {"steps": 20, "batch_size": 7, "callback_every": 5, "optimizer": Adam(0.01, final_lr=1e-3), "seed": 3}
+    settings |= {"progress": False, "checkpoint": tmp_path / "run.pt", "callback": lambda step, sampler: None}
+    samplers = [MeanField(torch.zeros(posterior.dim)) for _ in range(2)]
+    for sampler in samplers:
+        fit(sampler, posterior, NegativeELBO(4), **settings | {name: NUMPY[name]})
+    assert torch.equal(samplers[0].mean, samplers[1].mean)
+
+
+def test_chains_with_numbers_of_numpy_can_be_resumed(tmp_path):
+    settings = {"step_size": np.float64(0.1), "num_leapfrog": np.int64(5), "num_steps": np.int64(20)}
+    settings |= {"burn_in": np.int64(5), "seed": 0, "progress": False, "checkpoint": tmp_path / "run.pt"}
+    first, second = (hmc(lambda x: -0.5 * x.square().sum(-1), torch.zeros(2, 2), **settings) for _ in range(2))
+    assert torch.equal(first.samples, second.samples)
+
+
+def test_hmc_refuses_a_checkpoint_that_cannot_be_written_before_its_first_proposal(tmp_path):
+    calls = []
+
+    def log_prob(x):
+        calls.append(1)
+        return -0.5 * x.square().sum(-1)
+
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "run.pt"
+    with pytest.raises(CannotWrite, match="give another path as checkpoint"):
+        hmc(
+            log_prob, torch.zeros(2, 2), step_size=0.1, num_leapfrog=5, num_steps=20, burn_in=5, seed=0, checkpoint=path
+        )
+    assert not calls
+
+
+def test_r_hat_of_networks_does_not_hang_on_how_their_inputs_are_given():
+    """Two chains whose hidden units are mirrored predict the same."""
+    x, y = data(features=1)
+    weights = 0.3 * torch.randn(200, 10, generator=torch.Generator().manual_seed(0))
+    weights[:, :3] += 2
+    found = []
+    for inputs in (x, (x,)):
+        posterior = Posterior(mlp([1, 3, 1], activation="tanh"), NormalLikelihood(1.0), inputs, y)
+        mirrored = weights.clone()
+        mirrored[:, :9] *= -1  # weights and biases of the hidden layer, weights of the output
+        chains = [part for both in (weights, mirrored) for part in both.split(100)]
+        found.append(check(chains, posterior, seed=0, num_samples=100, progress=False)["r_hat"].value)
+    assert found[0] == pytest.approx(found[1], abs=1e-6) and found[0] < 1.1
+
+
+class Counts(nn.Module):
+    """A negative binomial with a parameter of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_r = nn.Parameter(torch.zeros(()))
+
+    def forward(self, outputs, targets):
+        return NegativeBinomial(self.log_r.exp(), logits=outputs[..., 0]).log_prob(targets)
+
+
+def test_parameters_that_nothing_would_train_are_refused():
+    x, y = data()
+    with pytest.raises(GPVIError, match="the likelihood has parameters of its own.*as LearnedNoise does"):
+        Posterior(mlp([2, 3, 1]), Counts(), x, y.abs().round())
+    Posterior(mlp([2, 3, 1]), Counts().requires_grad_(False), x, y.abs().round())
+
+
+def test_true_and_false_are_targets():
+    x, y = data()
+    posterior = Posterior(mlp([2, 3, 1]), lambda f, y: Bernoulli(logits=f[..., 0]).log_prob(y.float()), x, y > 0)
+    assert posterior.log_prob(torch.zeros(1, posterior.dim)).isfinite().all()
+
+
+def test_features_that_carry_a_graph_are_refused():
+    x, y = data()
+    features = nn.Linear(2, 2)(x)
+    with pytest.raises(ValueError, match=r"inputs carry a graph.*\.detach\(\)"):
+        Posterior(mlp([2, 3, 1]), NormalLikelihood(0.3), features, y)
+
+
+class Mine:
+    dim = 2
+
+    def log_likelihood(self, x):
+        return -0.5 * x.square().sum(-1)
+
+    def log_prob(self, x):
+        return self.log_likelihood(x)
+
+
+def test_a_target_may_have_a_log_likelihood_without_minibatches():
+    fit(MeanField(torch.zeros(2)), Mine(), NegativeELBO(2), steps=1, optimizer=Adam(0.1), seed=0, progress=False)
+
+
+def test_a_generator_of_numpys_numbers_can_be_saved(tmp_path):
+    path = save_sampler(Generator(np.int64(3), noise_dim=np.int64(2), seed=np.int64(0)), tmp_path / "g.safetensors")
+    assert load_sampler(path).sample(4, seed=0).shape == (4, 3)
+
+
+def test_check_reads_streamed_data_five_times():
+    x, y = data(300)
+    read = []
+
+    class Files(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, row):
+            read.append(row)
+            return x[row], y[row]
+
+    posterior = StreamedPosterior(LearnedNoise(mlp([2, 3, 1])), NormalLikelihood(), Files())
+    read.clear()
+    check(MeanField(torch.zeros(posterior.dim), 0.1), posterior, seed=0, num_samples=200, progress=False)
+    assert 5 <= len(read) / 300 < 7, len(read) / 300
+    page = (Path(__file__).parents[1] / "docs" / "your-own-model.md").read_text()
+    assert "`check` reads all data five times at 200 draws or fewer" in page
+
+
+def test_the_pooled_draws_of_chains_take_turns():
+    """So that to thin them is to thin the draws."""
+    samples = torch.arange(3.0)[:, None, None] + 10 * torch.arange(2.0)[:, None]
+    result = HMCResult(samples, torch.ones(2), torch.ones(2), 0.1, 1.0)
+    assert result.pooled.flatten().tolist() == [0, 10, 1, 11, 2, 12]
+
+
+def test_priors_may_be_modules_without_parameters():
+    x, y = data()
+    Posterior(mlp([2, 3, 1]), NormalLikelihood(0.3), x, y, prior=NormalPrior(1.0))
