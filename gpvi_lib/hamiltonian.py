@@ -27,6 +27,10 @@ class AcceptanceWarning(UserWarning):
     """:func:`hmc` accepted so few or so many proposals, in all or in some chains, that they cannot be believed."""
 
 
+COARSE = 0.1
+"""Nats between neighbouring values of log p from which on accepting is rounding."""
+
+
 @dataclass(frozen=True)
 class HMCResult:
     """Draws and diagnostics.
@@ -168,7 +172,6 @@ class _Chains:
         if not callable(log_prob):
             kind = type(log_prob).__name__
             raise ValueError(f"log_prob must be a function of points (c, d), got {kind}: pass its method .log_prob")
-        check_points("initial", initial)
         if initial.ndim != 2:
             raise ValueError(f"initial must have shape (c, d), one row a chain, got {tuple(initial.shape)}")
         self.log_prob, self.rng = log_prob, rng
@@ -196,6 +199,7 @@ class _Chains:
                 "counts too, clamp inside it"
             )
         check_rows(log_prob, self.x)
+        _warn_of_coarse_values(self.value)
         self.step = 0
         self.kept: list[Tensor] = []
         self.acceptance = torch.zeros_like(self.value)
@@ -312,7 +316,7 @@ def hmc(
 
     Warns:
         AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted, or less
-            than 0.1 in some of the chains.
+            than 0.1 in some of the chains; or if log p is so large at the start that rounding decides.
 
     Raises:
         ValueError: if a setting is not positive, if the counts leave no draw or ``adapt`` no burn-in, if ``log_prob``
@@ -329,6 +333,7 @@ def hmc(
         (tensor(True), True)
     """
     checkpoint = None if checkpoint is None else require_writable(Path(checkpoint), "give another path as checkpoint")
+    check_points("initial", initial)
     rng = chosen_rng(rng, seed, initial.device)
     _check(step_size, num_leapfrog, num_steps, burn_in, thin)
     if adapt and not (burn_in > 0 and 0 < target_acceptance < 1):
@@ -419,6 +424,19 @@ def _judge(result: HMCResult, label: str, adapt: bool) -> None:
         AcceptanceWarning,
         stacklevel=3,
     )
+
+
+def _warn_of_coarse_values(value: Float[Tensor, " c"]) -> None:
+    """Say so where neighbouring numbers of its precision are so far apart that an acceptance rate means little."""
+    most = float(value.abs().max())
+    apart = torch.finfo(value.dtype).eps * most
+    if apart > COARSE:
+        warnings.warn(
+            f"log_prob is {most:.2g} in size at the start, where numbers of {value.dtype} are {apart:.2g} nats apart: "
+            "which proposals are accepted is rounding. Start in float64, or subtract a constant from log_prob",
+            AcceptanceWarning,
+            stacklevel=4,
+        )
 
 
 @contextmanager

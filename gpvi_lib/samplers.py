@@ -146,7 +146,9 @@ class Generator(Sampler):
             times σ, up to the steps of those weights in training and a bandwidth that is given as a number.
         output_scale: ``(d,)`` or ``None``. With it the output layer starts with biases ``N(0, output_scale^2)`` and
             with PyTorch's default weights times ``output_scale``: the scale of a prior over network weights makes
-            the first samples trainable networks. ``None`` is PyTorch's default initialisation.
+            the first samples trainable networks, and the scale of a target far from order one keeps ``g`` from
+            outweighing λ at the start, which widens the samples and can fold the map. ``None`` is PyTorch's default
+            initialisation.
         rng: source of the initial weights.
         seed: in place of ``rng``: of a generator made for them.
         dtype, device: of the parameters.

@@ -1,5 +1,6 @@
 """What practitioners ran into: each a wrong result or a loss that came without a word."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.distributions import Bernoulli, NegativeBinomial
 
 from gpvi_lib import (
     Adam,
+    Gaussian,
     Generator,
     HMCResult,
     LearnedNoise,
@@ -28,6 +30,7 @@ from gpvi_lib import (
     save_sampler,
 )
 from gpvi_lib.errors import CannotWrite, GPVIError
+from gpvi_lib.hamiltonian import AcceptanceWarning
 
 
 def data(number=40, features=2):
@@ -184,3 +187,55 @@ def test_the_pooled_draws_of_chains_take_turns():
 def test_priors_may_be_modules_without_parameters():
     x, y = data()
     Posterior(mlp([2, 3, 1]), NormalLikelihood(0.3), x, y, prior=NormalPrior(1.0))
+
+
+@pytest.mark.parametrize(("dtype", "coarse"), [(torch.float32, True), (torch.float64, False)])
+def test_chains_whose_energies_are_rounded_away_are_named(dtype, coarse):
+    settings = {"step_size": 0.5, "num_leapfrog": 5, "num_steps": 40, "burn_in": 10, "seed": 0, "progress": False}
+    start = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hmc(lambda x: -0.5 * x.square().sum(-1) - 1e8, start, **settings)
+    found = [one for one in caught if "nats apart" in str(one.message)]
+    assert len(found) == coarse and all(one.category is AcceptanceWarning for one in found)
+    assert all(one.filename == __file__ for one in found)
+
+
+@pytest.mark.parametrize("initial", [[[0.0, 0.0]], None, torch.zeros(2, 2, dtype=torch.int64)])
+def test_chains_start_at_tensors(initial):
+    with pytest.raises(GPVIError, match="initial must be a floating point tensor"):
+        hmc(lambda x: -x.square().sum(-1), initial, step_size=0.1, num_leapfrog=5, num_steps=20, burn_in=5, seed=0)
+
+
+def test_stein_identity_fails_at_an_edge():
+    """As the page on what fails says: right draws of an exponential are not trusted, but those of its logarithm are."""
+    x = torch.empty(2_000, 1).exponential_(generator=torch.Generator().manual_seed(0))
+
+    class Exponential:
+        dim = 1
+
+        def log_prob(self, x):
+            return -x[:, 0]
+
+    class Logarithm:
+        dim = 1
+
+        def log_prob(self, u):
+            return u[:, 0] - u[:, 0].exp()
+
+    verdicts = [
+        check(draws, target, seed=0, progress=False)["spread"].verdict
+        for draws, target in ((x, Exponential()), (x.log(), Logarithm()))
+    ]
+    assert verdicts == ["don't", "trust"]
+
+
+@pytest.mark.filterwarnings("ignore::gpvi_lib.errors.FoldWarning", "ignore::gpvi_lib.errors.KinkWarning")
+def test_a_small_target_wants_the_generators_output_at_its_scale_too():
+    """As the page on one's own model says: with λ alone at the target's scale the samples are too wide for long."""
+    target, widest = Gaussian(torch.zeros(4), 0.03**2 * torch.eye(4)), {}
+    for name, scale in (("default", None), ("at the scale", torch.full((4,), 0.03))):
+        sampler = Generator(4, noise_dim=2, noise_scale=0.03, output_scale=scale, seed=0)
+        fit(sampler, target, NegativeELBO(20), steps=500, optimizer=Adam(1e-3), seed=0, progress=False)
+        widest[name] = float(sampler.sample(500, seed=1).std(0).max() / 0.03)
+    assert widest["at the scale"] < 1.5 < 3 < widest["default"], widest
