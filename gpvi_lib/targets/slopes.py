@@ -63,14 +63,14 @@ def _two_slopes(target: Target, x: Float[Tensor, "1 d"], batch: Tensor | None) -
     along = torch.cat([gradient, random.to(x)])
     along = along[along.norm(dim=-1) > 0]
     distances = max(1.0, float(x.norm())) * 0.5 ** torch.arange(STEPS, dtype=x.dtype, device=x.device)
-    rounding = ROUNDING * torch.finfo(x.dtype).eps * float(value.abs()) / distances.double()
-    for u in along / along.norm(dim=-1, keepdim=True):
+    rounding = (ROUNDING * torch.finfo(x.dtype).eps * value.abs().double() / distances).tolist()
+    directions = along / along.norm(dim=-1, keepdim=True)
+    for u, said in zip(directions, (directions @ gradient[0]).tolist(), strict=True):
         try:
             ahead, behind = (_values(target, x + sign * distances[:, None] * u, batch) for sign in (1, -1))
         except (RuntimeError, ValueError):  # outside the support
             return None
-        slope = _settled((ahead - behind).double() / (2 * distances.double()), rounding)
-        said = float(gradient[0] @ u)
+        slope = _settled(((ahead - behind).double() / (2 * distances)).tolist(), rounding)
         if slope is not None and abs(slope - said) > APART * max(abs(slope), abs(said)):
             return said, slope
     return None
@@ -82,12 +82,12 @@ def _values(target: Target, points: Float[Tensor, "m d"], batch: Tensor | None) 
     return torch.cat([log_prob(target, part, batch) for part in points.split(max(1, EVALUATED // data))])
 
 
-def _settled(slopes: Float[Tensor, " h"], rounding: Float[Tensor, " h"]) -> float | None:
+def _settled(slopes: list[float], rounding: list[float]) -> float | None:
     """The slope at the smallest distance at which it is known and agrees with those at the two distances above."""
     for k in range(len(slopes) - 1, 1, -1):
-        three, size = slopes[k - 2 : k + 1], float(slopes[k].abs())
-        if float(rounding[k]) <= SETTLED * size and float(three.max() - three.min()) <= SETTLED * size:
-            return float(slopes[k])
+        three, most = slopes[k - 2 : k + 1], SETTLED * abs(slopes[k])
+        if rounding[k] <= most and max(three) - min(three) <= most:
+            return slopes[k]
     return None
 
 
