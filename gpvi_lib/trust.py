@@ -6,7 +6,7 @@ something the others see:
 * *importance weights* ``w = p(x) / q(x)``, where q has a density: their tail (Pareto k̂ of PSIS), their effective
   number, and their mean, which estimates the evidence that the ELBO falls short of;
 * *Stein's identity* ``E_p[s·f + ∇·f] = 0``, ``s = ∇log p``, which needs draws and the score alone: over the functions f
-  of a kernel (KSD), and for ``f(x) = x - mean``, the spread;
+  of a kernel (KSD), and for ``f(x) = x - mean``, the spread, of each coordinate and along two directions;
 * *repeats*: R-hat between samplers trained from other starts, or chains.
 
 None of them sees a part of p that no draw comes near, except repeats, and these only if another repeat is there.
@@ -286,7 +286,8 @@ def check(
         target: with ``log_prob``; all of its data are used.
         rng: of draws and of the bootstrap, on the sampler's device; advanced in place.
         seed: in place of ``rng``: of a generator made for this, where the sampler is.
-        num_samples: draws of each sampler, at least 100; of longer chains as many are used.
+        num_samples: draws of each sampler, at least 100; of longer chains as many are used. ``r_hat`` asks for 100
+            effective draws of each, so that it says *trust* of more than 100 only.
         quantities: ``(n, d) -> (n, q)``, what repeats have to agree on, besides log p. By default the outputs of a
             network at up to 50 of its data, because weights may be permuted; for other targets the coordinates.
         progress: whether to show a bar where it takes more than three seconds.
@@ -339,7 +340,10 @@ def check(
     else:
         missing["r_hat"] = "one sampler or chain cannot disagree with itself: give a list of several"
     return CheckReport(
-        _subject(parts, target, drawn), tuple(findings), {k: why for k, why in missing.items() if why}, _blind(parts)
+        _subject(parts, target, drawn),
+        tuple(findings),
+        {key: why for key, why in missing.items() if why},
+        _blind(parts, no_density is None),
     )
 
 
@@ -382,7 +386,12 @@ def _subject(parts: list[Sampler | Tensor], target: Target, drawn: list[_Drawn])
     return f"{several}{what} on {type(target).__name__}, d = {target.dim}, {len(drawn[0].x):,} draws{each}"
 
 
-def _blind(parts: list[Sampler | Tensor]) -> str:
+def _blind(parts: list[Sampler | Tensor], weighted: bool) -> str:
+    unweighted = "" if weighted else ", and without a density none sees wrong weights of modes far apart"
     if len(parts) > 1:
-        return "No check sees a part of the target that none of the repeats found."
-    return "No check here sees a mode that no draw is near: give several samplers trained from other starts, or chains."
+        alike = "" if weighted else ", if the repeats share them"
+        return f"No check sees a part of the target that none of the repeats found{unweighted}{alike}."
+    return (
+        f"No check here sees a mode that no draw is near{unweighted}: give several samplers trained from other starts, "
+        "or chains."
+    )

@@ -47,6 +47,10 @@ R_HAT_OLD = 1.1
 """Don't above it, the limit of Gelman et al. 2014, "Bayesian Data Analysis", 11.5, that the former replaced."""
 
 BOOTSTRAPS = 1_000
+DIRECTED = 20
+"""Draws below which no directions are looked for: half of them choose, half judge."""
+DIRECTIONS = 500
+"""Coordinates among which directions are looked for, at most."""
 FLAT = 1e-3
 """Log-weights within so few nats of each other have no tail to fit."""
 
@@ -267,27 +271,95 @@ def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"]) -> Finding:
     r"""``-E[s_i (x_i - x̄_i)]``, 1 for exact draws of any density (Stein's identity for f(x) = x - mean).
 
     Of a Gaussian target it is ``(Σ_q Σ^{-1})_ii``: with independent coordinates the draws' variance over the target's.
-    The best independent draws have 1 too, so that 1 does not prove enough width. The kernel of the KSD fades with
-    the number of dimensions, this does not: SVGD's collapse (Ba et al. 2022) is seen here. An error is taken to be no
-    smaller than of draws from a Gaussian, ``√(2/n)``: collapsed draws would be too sure of themselves.
+    The best independent draws have 1 too, so that 1 does not prove enough width: what they lack are correlations, see
+    :func:`extreme_directions`. The kernel of the KSD fades with the number of dimensions, this does not: SVGD's
+    collapse (Ba et al. 2022) is seen here. An error is taken to be no smaller than of draws from a Gaussian,
+    ``√(2/n)``: collapsed draws would be too sure of themselves.
     """
     n, d = x.shape
-    terms = -s * (x - x.mean(0)) * (n / (n - 1))
-    values, errors = terms.mean(0), (terms.std(0) / n**0.5).clamp_min((2 / n) ** 0.5)
+    terms = _widths(x, s)
+    values, errors = _mean_and_error(terms)
     whole, error = float(terms.mean()), max(float(terms.mean(1).std()) / n**0.5, (2 / (n * d)) ** 0.5)
-    z = float(torch.special.ndtri(torch.tensor(1 - 0.5 * SIGNIFICANCE / (d + 1), dtype=torch.float64)))
+    z = float(torch.special.ndtri(torch.tensor(1 - 0.5 * SIGNIFICANCE / (d + 3), dtype=torch.float64)))
+    parts = _parts(x, s, values, errors) if d > 1 else {}
     verdict = _spread_verdict(whole, z * error)
-    worst = int(((values - 1).abs() / errors).argmax())
-    coordinate = float(values[worst])
-    if verdict == "trust" and _spread_verdict(coordinate, z * float(errors[worst])) != "trust":
-        verdict = "look"
-    where = f", coordinate {worst}: {coordinate:.2f}" if verdict != "trust" and d > 1 else ""
+    off = [name for name, (value, its) in parts.items() if _spread_verdict(value, z * its) != "trust"]
+    verdict = "look" if off and verdict == "trust" else verdict
+    where = next(iter(off or parts), None) if verdict != "trust" else None
     rule = (
         f"Stein's identity makes it 1: trust if 1 is within {z:.1f} standard errors or it is within a factor {NEAR:g}, "
-        f"don't if all of that interval is outside a factor {FAR:g}; a single coordinate counts for a look (ours)"
+        f"don't if all of that interval is outside a factor {FAR:g}; a single coordinate or direction counts for a "
+        "look (ours)"
     )
-    shown = f"{whole:.2f} ± {error:.2f}{where}"
+    shown = f"{whole:.2f} ± {error:.2f}" + (f", {where}: {parts[where][0]:.2f}" if where else "")
     return _finding("spread", whole, shown, verdict, rule, values=values.cpu(), errors=errors.cpu())
+
+
+def _parts(x: Tensor, s: Tensor, values: Tensor, errors: Tensor) -> dict[str, tuple[float, float]]:
+    """The coordinate that is farthest off and the extreme directions, by name, each with its error."""
+    worst = int(((values - 1).abs() / errors).argmax())
+    parts = {f"coordinate {worst}": (float(values[worst]), float(errors[worst]))}
+    if len(x) < DIRECTED:
+        return parts
+    pairs = zip(*(found.tolist() for found in extreme_directions(x, s)), strict=True)
+    return parts | dict(zip(("narrowest direction", "widest direction"), pairs, strict=True))
+
+
+def _widths(x: Float[Tensor, "n q"], s: Float[Tensor, "n q"]) -> Float[Tensor, "n q"]:
+    """``-s (x - x̄)``, with mean 1 for exact draws."""
+    return -s * (x - x.mean(0)) * (len(x) / (len(x) - 1))
+
+
+def _mean_and_error(terms: Float[Tensor, "n q"]) -> tuple[Float[Tensor, " q"], Float[Tensor, " q"]]:
+    """Of each column, the error no smaller than Gaussian draws'."""
+    n = len(terms)
+    return terms.mean(0), (terms.std(0) / n**0.5).clamp_min((2 / n) ** 0.5)
+
+
+def extreme_directions(
+    x: Float[Tensor, "n d"], s: Float[Tensor, "n d"]
+) -> tuple[Float[Tensor, " 2"], Float[Tensor, " 2"]]:
+    r"""The spread along the directions in which the draws are narrowest and widest for their target.
+
+    With ``L Lᵀ`` the draws' covariance, ``y = L^{-1} (x - x̄)`` and ``s_y = Lᵀ s``, exact draws of any density have
+
+    .. math:: -E[s_y y^⊤] = I,
+
+    and of a Gaussian target the matrix is ``Lᵀ Σ^{-1} L``: its eigenvalues are the draws' variance over the target's.
+    Every other draw chooses the first and the last eigenvector; the others say how wide they are along them, so that
+    1 is what is expected however the directions were chosen.
+
+    Args:
+        x: draws, at least 20; of more than 500 coordinates 500 are used, evenly spaced.
+        s: their ``∇log p``.
+
+    Returns:
+        The spread along the two, and its standard errors.
+
+    Example:
+        >>> slope = torch.tensor([[1.0, -0.9], [-0.9, 1.0]]) / 0.19  # Σ^{-1} of correlation 0.9
+        >>> x = 0.19**0.5 * torch.randn(1_000, 2, generator=torch.Generator().manual_seed(0))  # mean field's optimum
+        >>> values, errors = extreme_directions(x, -x @ slope)
+        >>> bool((values - torch.tensor([0.1, 1.9])).abs().lt(4 * errors).all())
+        True
+    """
+    at = torch.linspace(0, x.shape[1] - 1, min(x.shape[1], DIRECTIONS), device=x.device).round().long()
+    x, s = x[:, at], s[:, at]
+    chosen = x[::2] - x[::2].mean(0)
+    m, d = chosen.shape
+    scale = torch.where(chosen.std(0) > 0, chosen.std(0), 1.0)
+    shrink = d / (d + m)  # towards independence, for the covariance of few draws has no inverse
+    covariance = (1 - shrink) * (chosen / scale).T.cov() + shrink * torch.eye(d, dtype=x.dtype, device=x.device)
+    factor = torch.linalg.cholesky(covariance)
+
+    def whitened(rows: slice) -> tuple[Tensor, Tensor]:
+        y = torch.linalg.solve_triangular(factor, ((x[rows] - x[rows].mean(0)) / scale).T, upper=False).T
+        return y, (s[rows] * scale) @ factor
+
+    y, s_y = whitened(slice(0, None, 2))
+    vectors = torch.linalg.eigh(-(s_y.T @ y + y.T @ s_y) / (2 * m)).eigenvectors[:, [0, -1]]
+    y, s_y = whitened(slice(1, None, 2))
+    return _mean_and_error(_widths(y @ vectors, s_y @ vectors))
 
 
 def _spread_verdict(value: float, margin: float) -> str:

@@ -28,6 +28,7 @@ from gpvi_lib.metrics import stein_kernel
 from gpvi_lib.samplers import Sampler
 from gpvi_lib.trust_findings import (
     WORTH,
+    extreme_directions,
     fold_finding,
     ksd_finding,
     pareto_smoothed,
@@ -145,6 +146,61 @@ def test_a_single_collapsed_coordinate_is_a_look(rng):
     assert spread_finding(other, -other).verdict == "look"
 
 
+MODES = GaussianMixture(torch.tensor([[-6.0, 0.0], [6.0, 0.0]]))
+
+
+def independent(covariance, number, rng):
+    """Draws of the best independent Gaussian (mean field's optimum) for N(0, covariance), and the slope at them."""
+    precision = torch.linalg.inv(covariance)
+    x = torch.randn(number, len(covariance), generator=rng, dtype=F64) / precision.diagonal().sqrt()
+    return x, -x @ precision
+
+
+@pytest.mark.parametrize("dim, correlation", [(2, 0.9), (50, 0.9), (50, 0.5)])
+def test_draws_without_the_correlations_of_the_target_are_narrow_in_a_direction(dim, correlation, rng):
+    covariance = correlation * torch.ones(dim, dim, dtype=F64) + (1 - correlation) * torch.eye(dim, dtype=F64)
+    x, s = independent(covariance, 1_000, rng)
+    found = spread_finding(x, s)
+    scale = torch.linalg.inv(covariance).diagonal().rsqrt()
+    exact = torch.linalg.eigvalsh(scale[:, None] * torch.linalg.inv(covariance) * scale)  # variance over the target's
+    values, errors = extreme_directions(x, s)
+    assert found.verdict == "look" and f"narrowest direction: {float(values[0]):.2f}" in found.shown
+    assert "coordinate" not in found.shown and found.value == pytest.approx(1, abs=5 * (2 / (1_000 * dim)) ** 0.5)
+    assert float(values[0]) == pytest.approx(float(exact[0]), abs=4 * float(errors[0]))
+    report = check(x, Gaussian(torch.zeros(dim, dtype=F64), covariance), rng)
+    assert report["spread"].verdict == "look"
+
+
+@pytest.mark.parametrize("dim", [2, 30, 600])
+def test_directions_that_the_draws_chose_are_no_alarm_for_exact_draws(dim, rng):
+    """Half of the draws choose, the others judge; judged by those that chose, 600 coordinates are far from 1."""
+    factor = torch.randn(dim, dim, generator=rng, dtype=F64) / dim**0.5 + torch.eye(dim, dtype=F64)
+    z = torch.randn(300, dim, generator=rng, dtype=F64)
+    x, s = z @ factor.T, -z @ torch.linalg.inv(factor)
+    values, errors = extreme_directions(x, s)
+    assert (values - 1).abs().lt(5 * errors).all()
+    assert spread_finding(x, s).verdict == "trust"
+
+
+def test_directions_have_no_unit_and_stand_a_coordinate_that_never_moves(rng):
+    x, s = independent(torch.tensor([[1.0, 0.8], [0.8, 1.0]], dtype=F64), 400, rng)
+    unit = torch.tensor([1e-6, 1e5], dtype=F64)
+    for one, other in zip(extreme_directions(x, s), extreme_directions(x * unit, s / unit), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
+    still = torch.cat([x, torch.ones(400, 1, dtype=F64)], dim=1)
+    found = spread_finding(still, torch.cat([s, torch.zeros(400, 1, dtype=F64)], dim=1))
+    assert found.verdict != "trust" and "coordinate 2: 0.00" in found.shown
+
+
+def test_without_a_density_the_report_says_that_weights_of_modes_are_not_seen(rng):
+    x = MODES.sample(400, rng)
+    right = x[x[:, 0] > 0]
+    alone, several = check(right, MODES, rng), check([x, x.flip(0)], MODES, rng)
+    assert "wrong weights of modes far apart: give several" in alone.blind
+    assert several.blind.endswith("if the repeats share them.")
+    assert "weights" not in check(MeanField(torch.tensor([6.0, 0.0]), 1.0), MODES, rng).blind
+
+
 def test_a_few_collapsed_draws_are_too_few_to_say(rng):
     """Their own scatter would put the error at 0; that of as many Gaussian draws does not."""
     x = 1e-6 * torch.randn(4, 1, generator=rng, dtype=F64)
@@ -166,9 +222,6 @@ def test_points_that_are_too_even_are_a_look(rng):
     found = ksd_finding(x, -x, rng)
     assert found.verdict == "look" and "more even" in found.meaning
     assert found.value < float(found.arrays["null"].min())
-
-
-MODES = GaussianMixture(torch.tensor([[-6.0, 0.0], [6.0, 0.0]]))
 
 
 def test_a_dropped_mode_is_seen_by_repeats_alone(rng):

@@ -150,7 +150,7 @@ CHECK_SEED = 31_337
 TRIAL_DRAWS = 1_000
 THRESHOLDS = (
     *("K_HAT", "K_HAT_NO_MEAN", "EVEN", "TOTAL_VARIATION", "SIGNIFICANCE", "TOO_REGULAR", "WORTH", "NEAR", "FAR"),
-    *("FOLDED", "R_HAT", "EFFECTIVE", "R_HAT_OLD", "BOOTSTRAPS"),
+    *("FOLDED", "R_HAT", "EFFECTIVE", "R_HAT_OLD", "BOOTSTRAPS", "DIRECTED", "DIRECTIONS"),
 )
 """Constants of :mod:`gpvi_lib.trust_findings` that decide the verdicts."""
 
