@@ -272,7 +272,9 @@ def queue(
     show: Annotated[bool, typer.Option("--list", help="Say what is done, running and missing; run nothing.")] = False,
     jobs: JobsOption = 1,
     device: DeviceOption = "cpu",
-    budget: Annotated[float | None, typer.Option(min=0, help="Minutes, then stop; the same command goes on.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="Minutes, then stop; the same command goes on (exit 75).")
+    ] = None,
     dirty: DirtyOption = False,
 ) -> None:
     """Compute a list of long runs at paper, in its order, one thread each; stopped anywhere, it goes on from there."""

@@ -725,7 +725,7 @@ def uci(name: str, split: int, root: Path | None = None) -> RegressionData:
         raise UnknownName.among("UCI set", name, UCI_FOLDERS)
     splits = FEWER_SPLITS.get(name, UCI_SPLITS)
     if split not in splits:
-        raise UnknownName.among(f"split of {name}", split, map(str, splits))
+        raise UnknownName.among("split", split, map(str, splits), of=name)
     root, registry = data_root() if root is None else root, _uci_registry()
 
     def read(file: str, dtype: type = int) -> Tensor:

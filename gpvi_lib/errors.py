@@ -20,8 +20,8 @@ class UnknownName(GPVIError):
     """A name (method, profile, experiment, parameter, ...) that does not exist."""
 
     @classmethod
-    def among(cls, kind: str, name: object, valid: Iterable[str]) -> UnknownName:
-        """The error for a `name` that is not one of `valid`; it suggests the closest of them.
+    def among(cls, kind: str, name: object, valid: Iterable[str], of: object = None) -> UnknownName:
+        """The error for a `name` that is not one of `valid`, things `of` something; it suggests the closest of them.
 
         Example:
             >>> str(UnknownName.among("optimizer", "addam", ["adam", "sgd"]))
@@ -31,7 +31,8 @@ class UnknownName(GPVIError):
         within = [valid_name for valid_name in names if name and str(name) in valid_name]
         close = within or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        return cls(f"unknown {kind} {name!r}{hint} (valid: {', '.join(names) or 'none'})")
+        where = "" if of is None else f" of {of}"
+        return cls(f"unknown {kind} {name!r}{where}{hint} (valid: {', '.join(names) or 'none'})")
 
 
 class DataMissing(GPVIError):

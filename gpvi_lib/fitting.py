@@ -310,12 +310,12 @@ def fit(
         ValueError: if target and batch size do not fit, the target is not finite at the first points, its number for
             one point depends on the others, it does not scale a minibatch by N / B, there is a rate for λ and no λ to
             train, or rng and seed are both given or both missing.
-        TypeError: if ``optimizer`` is none.
+        TypeError: if ``optimizer`` is none, or LBFGS.
         DivergedError: at the first loss or log-density that is not finite, or singular matrix, naming ``label`` and
             step; on a GPU the loss is looked at every hundred steps.
         GPVIError: if the checkpoint is damaged, or that of another run: another seed, target, data, sampler, start,
             objective or setting; if it cannot be written there, before any training, or the disk is full, later: the
-            last one that was written stays. If ``callback`` returns no numbers by name.
+            last one that was written stays. If ``callback`` returns no numbers by name, or gradients are switched off.
 
     Warns:
         KinkWarning: before the first step, if the loss differentiates slopes of ReLU units of the sampler or of the
@@ -329,6 +329,8 @@ def fit(
         >>> bool((sampler.mean - 1).abs().max() < 0.2), len(result.diagnostics)
         (True, 100)
     """
+    if not torch.is_grad_enabled():
+        raise GPVIError("fit needs gradients: call it outside of torch.no_grad() and torch.inference_mode()")
     check_count("steps", steps, least=0)
     check_count("callback_every", callback_every, least=0)
     if checkpoint is not None:
@@ -449,6 +451,10 @@ def _made(optimizer: Optimizer | Factory, sampler: Sampler) -> torch.optim.Optim
         raise TypeError(
             "optimizer must be one of gpvi_lib's, such as Adam(lr=1e-3), or a function of parameters that makes one of "
             f"torch.optim's, such as partial(torch.optim.AdamW, lr=1e-3), got {optimizer!r}"
+        )
+    if isinstance(made, torch.optim.LBFGS):
+        raise TypeError(
+            "LBFGS asks for the loss several times a step, and each would draw other noise: give Adam(1e-3)"
         )
     return made
 

@@ -336,10 +336,10 @@ def hmc(
     check_points("initial", initial)
     rng = chosen_rng(rng, seed, initial.device)
     _check(step_size, num_leapfrog, num_steps, burn_in, thin)
-    if adapt and not (burn_in > 0 and 0 < target_acceptance < 1):
-        raise ValueError(
-            f"adapt needs a burn_in, got {burn_in}, and 0 < target_acceptance < 1, got {target_acceptance}"
-        )
+    if not 0 < target_acceptance < 1:
+        raise ValueError(f"target_acceptance is a share between 0 and 1, got {target_acceptance}")
+    if adapt and not burn_in > 0:
+        raise ValueError(f"adapt finds the step size in the burn-in: give burn_in > 0, got {burn_in}")
     chains = _Chains(log_prob, initial, rng)
     chains.adaptation = DualAveraging(step_size, target_acceptance) if adapt else None
     if checkpoint is not None:

@@ -201,7 +201,7 @@ def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sample
     if "sha256" in metadata and metadata["sha256"] != _checksum(metadata, state):  # the first files have none
         raise GPVIError(f"{path} was changed or damaged after it was saved: save the sampler again")
     if metadata.get("kind") not in KINDS:
-        raise UnknownName.among(f"kind of sampler in {path}", metadata.get("kind"), KINDS)
+        raise UnknownName.among("kind of sampler", metadata.get("kind"), KINDS, of=path)
     try:
         arguments = json.loads(metadata["arguments"])
         _check_sizes(arguments, sum(tensor.numel() for tensor in state.values()))

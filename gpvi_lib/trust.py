@@ -51,7 +51,9 @@ LEAST = 20
 SCORED = 1_000
 """Draws whose score is taken and whose pairs are compared, at most."""
 AT_ONCE = 200
-"""Points in one call of the target."""
+"""Points in one call of the target, at most."""
+EVALUATED = 500_000
+"""Points times data in one call of a target that has its data in memory, at most."""
 COORDINATES = 1_000
 """Of which R-hat and autocorrelations are computed, at most."""
 INPUTS = 50
@@ -171,6 +173,14 @@ def _drawn(part: Sampler | Tensor, target: Target, number: int, density: bool, r
     return _Drawn(*columns)  # type: ignore[arg-type]  # the first two are never None
 
 
+def _at_once(target: Target) -> int:
+    """Points in one call: fewer where there are many data, unless they are read anew for each."""
+    number = getattr(target, "num_data", None)
+    if not isinstance(number, int) or number < 1 or getattr(target, "streamed", False):
+        return AT_ONCE
+    return max(1, min(AT_ONCE, EVALUATED // number))
+
+
 def _log_p(target: Target, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     """``log p``, finite.
 
@@ -178,7 +188,7 @@ def _log_p(target: Target, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         GPVIError: if it is not.
     """
     try:
-        value = log_prob(target, x)
+        value = torch.cat([log_prob(target, rows) for rows in x.split(_at_once(target))])
     except RuntimeError:
         check_finite(target, x[:1])  # it knows why: another precision
         raise
@@ -236,7 +246,7 @@ def _thinned(drawn: _Drawn, most: int) -> Float[Tensor, "m d"]:
 def _scores(target: Target, x: Float[Tensor, "n d"], bar) -> Float[Tensor, "n d"]:
     found = []
     for rows in x.split(AT_ONCE):
-        found.append(score(target, rows))
+        found += [score(target, some) for some in rows.split(_at_once(target))]
         bar.update()
     s = torch.cat(found)
     if not bool(torch.isfinite(s).all()):

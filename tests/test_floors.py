@@ -1,6 +1,8 @@
 """The floors of the library: imports go downwards only, and the method runs without what the floors above it need."""
 
+import importlib
 import importlib.metadata
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import gpvi_lib
+from gpvi_lib import experiments
 from gpvi_lib.experiments import MODULES
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +63,12 @@ def test_an_arrow_that_goes_up_is_found(file, line, contract, copied):
     path.write_text((path.read_text() if path.exists() else "") + f"\n{line}\n")
     done = lint(copied)
     assert done.returncode != 0 and contract in re.sub(r"\s+", " ", done.stdout + done.stderr)
+
+
+def test_every_module_with_experiments_is_registered():
+    for found in pkgutil.iter_modules(experiments.__path__):
+        module = importlib.import_module(f"gpvi_lib.experiments.{found.name}")
+        assert not hasattr(module, "EXPERIMENTS") or module in MODULES, f"{found.name}: enter it in MODULES"
 
 
 def test_a_module_is_called_as_the_experiments_that_it_registers():

@@ -852,7 +852,7 @@ BAD = {
         lambda: entropy_bracket(PointEstimate(MeanField(torch.zeros(7))), 5, 5, seeded()),
         "a MeanField has no latent z",
     ),
-    "power": (lambda: regression(power=0.0), "power of the likelihood must be positive, got 0.0"),
+    "power": (lambda: regression(power=0.0), "power must be a positive finite number, got 0.0"),
     "LIVI of a Generator": (lambda: loss(LIVI(2), Generator(7, 3, rng=seeded())), "a Generator has no latent z"),
     "bracket of mean field": (
         lambda: elbo_bracket(MeanField(torch.zeros(7)), normal_target(), 5, 5, seeded()),

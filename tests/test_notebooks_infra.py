@@ -120,7 +120,7 @@ def test_a_kernel_needs_no_port_that_another_process_could_take(books):
 
 def test_unknown_parameters_and_profiles_stop_before_anything_runs(books, tmp_path):
     path = make(books, "00-start", "open('ran', 'w')")
-    with pytest.raises(UnknownName, match=r"unknown parameter of 00-start.ipynb 'sed'; did you mean 'seed'\?"):
+    with pytest.raises(UnknownName, match=r"unknown parameter 'sed' of 00-start.ipynb; did you mean 'seed'\?"):
         notebooks.execute(path, parameters={"sed": 1})
     with pytest.raises(UnknownName, match=r"unknown profile 'smok'; did you mean 'smoke'\?"):
         notebooks.execute(path, parameters={"profile": "smok"})

@@ -194,7 +194,10 @@ def test_every_method_has_a_label_and_a_colour():
     compared = [experiment for experiment in compared if not experiment.name.startswith("wild-")]  # of step sizes
     used = {method for experiment in compared for method in experiment.methods}
     used.discard("reference_draws")  # no method: what exact draws score
-    assert used <= METHOD_LABELS.keys()
+    without = ", ".join(sorted(used - METHOD_LABELS.keys()))
+    assert not without, (
+        f"{without}: give it a label and a colour in METHOD_LABELS, METHOD_COLOURS of report/plotting.py"
+    )
     assert len(set(METHOD_LABELS.values())) == len(METHOD_LABELS)
 
 

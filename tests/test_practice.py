@@ -1,6 +1,7 @@
 """What practitioners ran into: each a wrong result or a loss that came without a word."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch.distributions import Bernoulli, NegativeBinomial
 
 from gpvi_lib import (
     Adam,
+    CategoricalLikelihood,
     Gaussian,
     Generator,
     HMCResult,
@@ -239,3 +241,131 @@ def test_a_small_target_wants_the_generators_output_at_its_scale_too():
         fit(sampler, target, NegativeELBO(20), steps=500, optimizer=Adam(1e-3), seed=0, progress=False)
         widest[name] = float(sampler.sample(500, seed=1).std(0).max() / 0.03)
     assert widest["at the scale"] < 1.5 < 3 < widest["default"], widest
+
+
+# ---------------------------------------------------------------- bad input that had torch's words, or none
+
+
+class Items(torch.utils.data.Dataset):
+    """Pairs that are read one by one; nobody has looked at all of them."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, row):
+        return self.x[row], self.y[row]
+
+
+def trained(posterior, batch_size=20):
+    sampler = MeanField(torch.zeros(posterior.dim), 0.01)
+    settings = {"steps": 20, "batch_size": batch_size, "optimizer": Adam(1e-3), "seed": 0, "progress": False}
+    return fit(sampler, posterior, NegativeELBO(2), **settings)
+
+
+def test_streamed_data_are_looked_at_when_they_are_read():
+    """The first, the middle and the last are seen at the start; here others are wrong."""
+    x, y = data()
+    labels = (y > 0).long()
+    missing, infinite, third = x.clone(), y.clone(), labels.clone()
+    missing[7, 1], infinite[11], third[13] = torch.nan, torch.inf, 2
+    for (inputs, targets), likelihood, outputs, said in (
+        (
+            (missing, y),
+            NormalLikelihood(0.1),
+            1,
+            "item 7 of the dataset: its inputs are not finite: leave such data out",
+        ),
+        ((x, infinite), NormalLikelihood(0.1), 1, "item 11 of the dataset: its targets are not finite"),
+        ((x, third), CategoricalLikelihood(), 2, "items [0-9, ]+…: labels go from 0 to 2, but the network's 2 outputs"),
+    ):
+        posterior = StreamedPosterior(mlp([2, 4, outputs]), likelihood, Items(inputs, targets))
+        with pytest.raises(ValueError, match=said):
+            trained(posterior)
+    trained(StreamedPosterior(mlp([2, 4, 2]), CategoricalLikelihood(), Items(x, labels)))
+    both = StreamedPosterior(mlp([2, 4, 1]), NormalLikelihood(0.1), Items(missing, y))
+    with pytest.raises(ValueError, match="item 7 of the dataset"):
+        both.log_prob(torch.zeros(1, both.dim))
+
+
+def test_the_likelihood_of_data_put_aside_is_evaluated_in_parts(monkeypatch):
+    x, y = data(90)
+    posterior = Posterior(mlp([2, 4, 1]), NormalLikelihood(0.3), x[:50], y[:50], held_out=(x[50:], y[50:]))
+    w = posterior.sample_prior(10, seed=0)
+    whole, rows, plain = posterior.held_out_log_likelihood(w), [], posterior.network
+
+    def network(weights, inputs):
+        rows.append(len(inputs))
+        return plain(weights, inputs)
+
+    monkeypatch.setattr("gpvi_lib.targets.posterior.EVALUATED", 60)
+    monkeypatch.setattr(posterior, "network", network)
+    torch.testing.assert_close(posterior.held_out_log_likelihood(w), whole)
+    assert rows == [6, 6, 6, 6, 6, 6, 4]
+
+
+def test_check_asks_a_target_with_many_data_for_few_points_at_once(monkeypatch):
+    x, y = data(60)
+    posterior, points = Posterior(mlp([2, 4, 1]), NormalLikelihood(0.3), x, y), []
+    settings = {"seed": 1, "num_samples": 100, "progress": False}
+    sampler = MeanField(torch.zeros(posterior.dim), 0.1)
+    whole, plain = check(sampler, posterior, **settings), posterior.log_prob
+
+    def log_prob(w, batch=None):
+        points.append(len(w) if batch is None else 0)
+        return plain(w, batch)
+
+    monkeypatch.setattr("gpvi_lib.trust.EVALUATED", 600)
+    monkeypatch.setattr(posterior, "log_prob", log_prob)
+    parts = check(sampler, posterior, **settings)
+    assert max(points) <= 10 and sum(points) > 200
+    for one, other in zip(whole.findings, parts.findings, strict=True):
+        assert (one.key, one.verdict) == (other.key, other.verdict) and other.value == pytest.approx(
+            one.value, rel=1e-3
+        )
+
+
+def refused():
+    x, y = data()
+    module, noise = mlp([2, 4, 1]), NormalLikelihood(0.3)
+    posterior = Posterior(module, noise, x, y)
+    w = posterior.sample_prior(3, seed=0)
+    chains = {"num_leapfrog": 3, "num_steps": 5, "burn_in": 1, "seed": 0, "progress": False}
+
+    def lbfgs():
+        sampler = MeanField(torch.zeros(2))
+        target, settings = Gaussian(torch.zeros(2), torch.eye(2)), {"steps": 1, "seed": 0, "progress": False}
+        fit(sampler, target, NegativeELBO(2), optimizer=partial(torch.optim.LBFGS, lr=1.0), **settings)
+
+    @torch.no_grad()
+    def without_gradients():
+        trained(posterior)
+
+    return {
+        "whole numbers": (lambda: Posterior(module, noise, x.long(), y), r"give inputs.float\(\)"),
+        "a loss": (
+            lambda: Posterior(mlp([2, 4, 2]), nn.CrossEntropyLoss(), x, (y > 0).long()),
+            "is a loss, of all data",
+        ),
+        "held_out": (lambda: Posterior(module, noise, x, y, held_out={"x": x, "y": y}), "must be a pair .* got dict"),
+        "power": (lambda: Posterior(module, noise, x, y, power="1"), "power must be a positive finite number, got '1'"),
+        "one row": (lambda: posterior.predictive(w, x[0]), r"of one row give x\[:1\]"),
+        "no rows": (lambda: posterior.predictive(w, x[:0]), "no inputs to predict at"),
+        "factor": (lambda: posterior.predictive(w, x).rescaled(0, -1), "factor must be a positive finite number"),
+        "prior": (lambda: NormalPrior(float("inf")), "must be positive and finite, got inf"),
+        "acceptance": (
+            lambda: hmc(posterior.log_prob, w, step_size=0.1, target_acceptance=7.0, **chains),
+            "a share between 0 and 1, got 7.0",
+        ),
+        "LBFGS": (lbfgs, "several times a step"),
+        "no gradients": (without_gradients, "call it outside of torch.no_grad"),
+    }
+
+
+@pytest.mark.parametrize("name", refused())
+def test_bad_input_is_named_with_a_remedy(name):
+    call, said = refused()[name]
+    with pytest.raises((ValueError, TypeError), match=said):
+        call()

@@ -578,7 +578,7 @@ def test_another_configuration_does_not_resume():
 
 
 def test_unknown_names_list_the_valid_ones():
-    with pytest.raises(UnknownName, match="unknown method of toy 'gpv'; did you mean 'gpvi'.*plain, svgd"):
+    with pytest.raises(UnknownName, match="unknown method 'gpv' of toy; did you mean 'gpvi'.*plain, svgd"):
         runner.run_or_load(TOY.cell("gpv", 0, "paper"))
     with pytest.raises(UnknownName, match="unknown experiment 'tyo'; did you mean 'toy'"):
         records.load(get_experiment("tyo").cell("svgd", 0, "paper"))

@@ -11,6 +11,7 @@ import torch
 
 import gpvi_lib
 from gpvi_lib.errors import DataMissing
+from gpvi_lib.experiments import build
 from gpvi_lib.paths import repository
 
 ABOVE_THE_METHOD = ("lab", "experiments", "report", "__main__")
@@ -63,6 +64,13 @@ def test_every_public_name_is_on_one_page_of_the_reference():
     names = listed()
     assert set(gpvi_lib.__all__) - set(names) == set()
     assert len(names) == len(set(names))
+
+
+def test_what_experiments_are_built_of_is_public():
+    public = [found(name) for name in listed()]
+    parts = {cls for part in (build.OBJECTIVES, *build.PARTS.values()) for cls in part.values() if inspect.isclass(cls)}
+    parts = {cls for cls in parts if not cls.__module__.startswith("gpvi_lib.experiments.")}  # one experiment's own
+    assert [cls.__name__ for cls in parts if cls not in public] == []
 
 
 def test_every_name_of_the_reference_has_an_example():

@@ -135,8 +135,8 @@ def test_a_changed_sampler_is_refused(change, message, rng, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda metadata, state: metadata.update(kind="x"), "unknown kind of sampler in .*s 'x'"),
-        (lambda metadata, state: metadata.pop("kind"), "unknown kind of sampler in .*s None"),
+        (lambda metadata, state: metadata.update(kind="x"), "unknown kind of sampler 'x' of .*s"),
+        (lambda metadata, state: metadata.pop("kind"), "unknown kind of sampler None of .*s"),
         (lambda metadata, state: state.pop("output.weight"), "does not hold what its header says"),
         (lambda metadata, state: state.pop("output.bias"), "does not hold what its header says"),
         (lambda metadata, state: metadata.pop("arguments"), "does not hold what its header says"),

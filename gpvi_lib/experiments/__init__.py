@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import (
     activations,
@@ -96,12 +98,14 @@ def get_experiment(name: str | Experiment) -> Experiment:
     """The experiment called `name` (an `Experiment` is returned as it is).
 
     Raises:
-        UnknownName: if there is none of that name; the message lists the valid ones.
+        UnknownName: if there is none of that name; the message has the closest ones, and what lists all.
     """
     if isinstance(name, Experiment):
         return name
     if name not in EXPERIMENTS:
-        raise UnknownName.among("experiment", name, EXPERIMENTS)
+        close = difflib.get_close_matches(str(name), EXPERIMENTS, n=3, cutoff=0.3)
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise UnknownName(f"unknown experiment {name!r}{hint} (`python -m gpvi_lib list` shows all {len(EXPERIMENTS)})")
     return EXPERIMENTS[name]
 
 

@@ -159,7 +159,7 @@ class Experiment:
     def check_method(self, method: str) -> None:
         """Raises `UnknownName`, listing the valid names, unless `method` is one of this experiment's."""
         if method not in self.methods:
-            raise UnknownName.among(f"method of {self.name}", method, self.methods)
+            raise UnknownName.among("method", method, self.methods, of=self.name)
 
     def cell(self, method: str, seed: int, profile: str | Profile) -> Cell:
         """One run of this experiment.

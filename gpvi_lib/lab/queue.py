@@ -83,7 +83,7 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
     except tomllib.TOMLDecodeError as error:
         raise GPVIError(f"{shown(path)} is not TOML: {error}") from None
     for key in content.keys() - {"entry"}:
-        raise UnknownName.among(f"key of {shown(path)}", key, ["entry"])
+        raise UnknownName.among("key", key, ["entry"], of=shown(path))
     found: dict[Cell, QueuedCell] = {}
     for number, entry in enumerate(content.get("entry", []), 1):
         for key, kind in KEYS.items():

@@ -147,7 +147,7 @@ def execute(
     known = parameters_of(read(path))
     for name in parameters:
         if name not in known:
-            raise UnknownName.among(f"parameter of {path.name}", name, known)
+            raise UnknownName.among("parameter", name, known, of=path.name)
     profile = get_profile((known | parameters).get("profile", "paper")).name
     folder = build_root() / "notebooks" / profile if folder is None else Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

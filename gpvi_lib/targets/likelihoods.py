@@ -85,7 +85,11 @@ class NormalMixture(MixtureSameFamily):
         """The distribution of ``shift + factor y``, such as y in its own unit where targets were standardised.
 
         In double precision, whatever that of the mixture: a large shift, such as that of dates, would swallow y.
+
+        Raises:
+            GPVIError: if the factor is not positive.
         """
+        check_positive("factor", factor)
         return NormalMixture(shift + factor * self.parts.loc.mT.double(), factor * self.parts.scale.mT.double())
 
 

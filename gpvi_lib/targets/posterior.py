@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution
 from torch.utils.data import Dataset, default_collate
 
-from gpvi_lib.checks import check_count, check_instance, chosen_rng
+from gpvi_lib.checks import check_count, check_instance, check_positive, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.several import Several, as_inputs, check_tensor
@@ -104,6 +104,11 @@ def _evenly(number: int, most: int, device: torch.device | str) -> Int[Tensor, "
     return torch.linspace(0, number - 1, min(number, most), device=device).round().long()
 
 
+def _shown(rows: Int[Tensor, " b"], most: int = 5) -> str:
+    """The first of some indices."""
+    return ", ".join(map(str, rows[:most].tolist())) + (", …" if len(rows) > most else "")
+
+
 def _far_from_one(part: Tensor) -> str:
     """The size of a part of the data that is too large or too small for the default prior; else nothing."""
     size, most = float(part.square().mean(0).max().sqrt()), float(part.abs().max())
@@ -148,11 +153,11 @@ class Posterior:
         SignWarning: if a likelihood of your own grows as the weights do, as a loss does.
 
     Raises:
-        ValueError: if the power is not positive, there are no data or not as many inputs as targets, they are of half
-            precision, a number of theirs is not finite, the prior is for another number of weights, the module cannot
-            be evaluated on the inputs, its output for one input depends on the others of a batch, the likelihood does
-            not return one number for each network and datum, or its ``check(outputs, targets)``, where it has one,
-            refuses them.
+        ValueError: if the power is not positive, the likelihood is a loss of torch, there are no data or not as many
+            inputs as targets, they are of half precision, a number of theirs is not finite, the prior is for another
+            number of weights, the module cannot be evaluated on the inputs, its output for one input depends on the
+            others of a batch, the likelihood does not return one number for each network and datum, or its
+            ``check(outputs, targets)``, where it has one, refuses them.
 
     Example:
         >>> rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 20)[:, None]
@@ -183,8 +188,12 @@ class Posterior:
         _refuse_parameters("prior", prior)
         if not callable(likelihood):
             raise GPVIError(f"likelihood must be callable, such as NormalLikelihood(0.1), got {likelihood!r:.80}")
-        if not power > 0:
-            raise ValueError(f"the power of the likelihood must be positive, got {power}")
+        if isinstance(likelihood, nn.modules.loss._Loss):
+            raise GPVIError(
+                f"{type(likelihood).__name__} is a loss, of all data at once: give a likelihood, which returns one "
+                "log-probability for each network and datum, such as CategoricalLikelihood() or NormalLikelihood(0.1)"
+            )
+        check_positive("power", power)
         self.power = float(power)
         self.network = module if isinstance(module, FlatModule) else FlatModule(module)
         self.likelihood = likelihood
@@ -204,6 +213,8 @@ class Posterior:
         self._check_likelihood(dtype)
         self._warn_of_a_loss(dtype)
         if held_out is not None:
+            if not isinstance(held_out, tuple | list) or len(held_out) != 2:
+                raise GPVIError(f"held_out must be a pair (inputs, targets), got {type(held_out).__name__}")
             held_out = (as_inputs(held_out[0]), held_out[1])
             self._check_held_out(*held_out)
         self.held_out = held_out
@@ -298,6 +309,11 @@ class Posterior:
                     f"the module cannot be evaluated on inputs of shape ({len(self.inputs)},): where it takes rows of "
                     f"one feature give inputs[:, None]: {error}"
                 ) from error
+            if isinstance(inputs, Tensor) and not inputs.is_floating_point():
+                raise ValueError(
+                    f"the module cannot be evaluated on inputs of {inputs.dtype}: where they are no indices give "
+                    f"inputs.float(): {error}"
+                ) from error
             raise ValueError(
                 f"the module cannot be evaluated on inputs {tuple(self.inputs.shape[1:])} for many weights at once; it "
                 "has to take the inputs as they are (a tensor, a tuple, or a dictionary of those it takes by name) and "
@@ -346,8 +362,10 @@ class Posterior:
         if most is not None and most < len(inputs):
             rows = _evenly(len(inputs), most, inputs.device)
             inputs, targets = inputs[rows], targets[rows]
-        value = self.likelihood(self.network(w, inputs), targets)
-        return (value.logsumexp(0) - math.log(len(w))).mean()
+        size = max(1, EVALUATED // len(w))
+        parts = zip(inputs.split(size), targets.split(size), strict=True)
+        value = torch.cat([self.likelihood(self.network(w, x), y).logsumexp(0) for x, y in parts])
+        return (value - math.log(len(w))).mean()
 
     def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Any, Tensor]:
         """Inputs and targets of a minibatch, or all."""
@@ -430,6 +448,13 @@ class Posterior:
             )
         inputs = as_inputs(inputs)
         _check_numbers("inputs", inputs)
+        if not len(inputs):
+            raise ValueError("there are no inputs to predict at: they have 0 rows")
+        if isinstance(inputs, Tensor) and inputs.ndim != self.inputs.ndim:
+            raise ValueError(
+                f"inputs must be rows such as the data's, {tuple(self.inputs.shape[1:])} each, got "
+                f"{tuple(inputs.shape)}: of one row give x[:1], not x[0]"
+            )
         parts = inputs.split(max(1, EVALUATED // len(w)))
         try:
             return self.likelihood.predictive(torch.cat([self.network(w, part) for part in parts], dim=1))
@@ -454,7 +479,9 @@ class StreamedPosterior(Posterior):
         device: where minibatches go; that of the sampler.
 
     Raises:
-        ValueError: as :class:`Posterior`, for a few data; or if the dataset has no length or its items are no pairs.
+        ValueError: as :class:`Posterior`, for a few data; or if the dataset has no length or its items are no pairs. In
+            training, for each minibatch: if a number in it is not finite, or the likelihood's ``check`` refuses its
+            targets.
 
     Attributes:
         streamed: that no step of a training may look at all data.
@@ -488,9 +515,13 @@ class StreamedPosterior(Posterior):
             raise ValueError(f"the dataset must have a length and items, {kind} has not both: {remedy}")
         self.dataset, self.device = dataset, torch.device(device)
         number = len(dataset)
+        self._outputs: Tensor | None = None  # of one network at one datum, once that is known to be right
         few = self._read(torch.linspace(0, max(0, number - 1), min(PROBED, number)).round().long())
         super().__init__(module, likelihood, *few, prior, power, held_out)
         self.num_data = number
+        with torch.no_grad():
+            at = torch.zeros(1, self.dim, dtype=self.inputs.dtype if self.inputs.is_floating_point() else None)
+            self._outputs = self.network(at.to(self.device), self.inputs[:1]).cpu()
 
     def _read(self, rows: Int[Tensor, " b"]) -> tuple[Any, Tensor]:
         """Inputs and targets of some data."""
@@ -500,8 +531,28 @@ class StreamedPosterior(Posterior):
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
             raise ValueError(f"items of the dataset must be pairs (input, target), got {type(items[0]).__name__}")
         inputs, targets = default_collate(items)
-        inputs = tuple(inputs) if isinstance(inputs, list) else inputs
-        return as_inputs(inputs).to(self.device), targets.to(self.device)
+        inputs = as_inputs(tuple(inputs) if isinstance(inputs, list) else inputs)
+        self._check_read(rows, inputs, targets)
+        return inputs.to(self.device), targets.to(self.device)
+
+    def _check_read(self, rows: Int[Tensor, " b"], inputs: Tensor | Several, targets: object) -> None:
+        """Refuse data with numbers that are not finite, or targets that the likelihood cannot take: only when they are
+        read can they be looked at.
+        """
+        check_tensor("targets", targets)
+        assert isinstance(targets, Tensor), "just seen"
+        for name, part in (*_named("inputs", inputs).items(), ("targets", targets)):
+            finite = torch.isfinite(part).flatten(1).all(1) if part.ndim > 1 else torch.isfinite(part)
+            if not bool(finite.all()):
+                raise ValueError(
+                    f"item {int(rows[~finite.to(rows.device)][0])} of the dataset: its {name} are not finite: leave "
+                    "such data out, or fill them in"
+                )
+        if self._outputs is not None and hasattr(self.likelihood, "check"):
+            try:
+                self.likelihood.check(self._outputs, targets)
+            except ValueError as error:
+                raise ValueError(f"in a minibatch of the dataset, items {_shown(rows)}: {error}") from error
 
     def data(self, batch: Int[Tensor, " b"] | None) -> tuple[Any, Tensor]:
         if batch is None:

@@ -16,7 +16,7 @@ class NormalPrior:
         scale: standard deviation > 0, a number or one per coordinate ``(d,)``.
 
     Raises:
-        ValueError: if the scale is not positive.
+        ValueError: if the scale is not positive and finite.
 
     Example:
         >>> prior = NormalPrior(scale=torch.tensor([1.0, 2.0]))
@@ -29,8 +29,9 @@ class NormalPrior:
     scale: float | Tensor = 1.0
 
     def __post_init__(self) -> None:
-        if not bool((torch.as_tensor(self.scale) > 0).all()):
-            raise ValueError(f"the scale of a normal prior must be positive, got {self.scale}")
+        scale = torch.as_tensor(self.scale)
+        if not bool(((scale > 0) & (scale < math.inf)).all()):
+            raise ValueError(f"the scale of a normal prior must be positive and finite, got {self.scale}")
 
     def log_prob(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Normalised log-density of each row."""
