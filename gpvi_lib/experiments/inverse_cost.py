@@ -190,5 +190,6 @@ EXPERIMENTS = (
         config=config,
         seeds=one_seed,
         run=run,
+        version=1,  # the library measured is that of 28 November 2026
     ),
 )
