@@ -479,8 +479,8 @@ def test_the_numbers_of_the_takeaways():
     wide, narrow = (runs().experiment.config(m, "paper")["prior_scale"] for m in ("svgd_best", "svgd"))
     assert (
         f"*Measured (3 seeds, 3 of 100 epochs):* AUROC by variance: deep ensemble {area['deep_ensemble']:.3f}, SVGD "
-        f"with $a = {wide:.0f}$ {area['svgd_best']:.3f} (with $a = {narrow:.0f}$ {area['svgd']:.3f}), GPVI {ends_of()}, "
-        f"mean field {area['mf_vi']:.3f}."
+        f"with $a = {wide:.0f}$ {area['svgd_best']:.3f} (with $a = {narrow:.0f}$ {area['svgd']:.3f}), GPVI "
+        f"{ends_of()}, mean field {area['mf_vi']:.3f}."
     ) in PROSE
     ends = hundred("gpvi_best", "accuracy_percent")[:, -1]
     soft = runs("digits-long-mnist").arrays["gpvi_best_softplus"]
