@@ -805,3 +805,26 @@ def test_beyond_the_data_gpvi_on_the_mean_squares_leaves_its_noise_floor():
     ratio = control("gpvi_exact_jac_mean_squares", "sd_ratio_outside")
     said = f"beyond, its spread is {ratio.min():.0f} to {ratio.max():.0f} times the reference's."
     assert said in told("10")
+
+
+# the first minute and the takeaways
+
+
+def test_the_first_minute_and_the_takeaways_say_these_numbers():
+    text, score = (
+        told("10"),
+        {m: f"{metric(m).mean():.2f}" for m in ("reference_draws", "hmc", "hmc_best", "svgd", "gpvi")},
+    )
+    exact, printed, ours, svgd, gpvi = score.values()
+    assert f"(3 seeds; 100 exact draws score {exact}). HMC scores {printed} (ours, on the hidden layer, {ours})" in text
+    assert f"and SVGD {svgd}. In the gap SVGD has" in text
+    gap = [f"{metric(m, 'sd_ratio_middle').mean():.2f}" for m in ("svgd", "amortized_svgd")]
+    assert "SVGD has {} of the right spread after 50,000 steps, amortised SVGD {}.".format(*gap) in text
+    steps = [RUNS.record("gpvi").config["steps"], RUNS.record("svgd").config["steps"]]
+    assert f"GPVI at λ = 1 scores {gpvi} after {steps[0]:,} of {steps[1]:,} steps." in text
+    assert f"of it (0.62 after 12,000), amortised SVGD {gap[1]}. Compare bands" in text
+    draws = reference().draws
+    least = np.sqrt(2 / np.pi) - float((draws - draws.median(0).values).abs().mean())
+    assert f"Here no training brings it below {least:.2f}: λ is a floor" in text
+    field = metric("mf_vi").mean()
+    assert f"at the printed rate, after {steps[1]:,} steps, its mean $W_1$ is {field:.2f}." in text

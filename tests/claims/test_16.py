@@ -278,3 +278,37 @@ def test_with_more_networks_two_leads_are_not_confirmed():
 def test_where_the_accuracies_begin():
     start = [path(method, "accuracy_percent")[0] for method in means().index]
     assert f"before any training ({min(start):.0f} to {max(start):.0f} %), is below the axis." in of_records.told("16")
+
+
+# the first minute and the takeaways
+
+
+def test_the_first_minute_and_the_takeaways_say_these_numbers():
+    found, text = means(), of_records.told("16")
+    area = {m: f"{found.loc[m, 'auroc']:.3f}" for m in ("deep_ensemble", "gpvi_best", "gpvi_exact_density")}
+    ensemble, gradient, density = area.values()
+    assert (
+        f"A deep ensemble leads with AUROC {ensemble}; GPVI with a trained λ has {gradient} by the functional gradient "
+        f"and {density} on the exact density."
+    ) in text
+    accuracy = found.loc["deep_ensemble", "accuracy_percent"]
+    assert f"is the most accurate ({accuracy:.1f} %) and the best detector (AUROC {ensemble})." in text
+    assert f"$a = 1$, has {gradient} by the functional gradient, {density} on the exact density." in text
+    looks, every = path("svgd", "auroc"), found["auroc"]
+    said = f"SVGD's AUROC rose by {looks[4] - looks[3]:.2f} in one half epoch, more than the"
+    assert f"{said} {every.max() - every.min():.2f} that all methods span at the end." in text
+    others = ("svgd", "gfsf", "amortized_svgd", "amortized_gfsf")
+    margins = [abs(report.published_margin("gpvi/table4/cifar10", other, "auroc")) for other in others]
+    assert (
+        "GPVI is {:.1f} and {:.1f} combined standard deviations behind SVGD and GFSF in AUROC, and {:.1f} and {:.1f} "
+        "ahead of the amortised methods.".format(*margins)
+    ) in text
+    factor = frame(get_experiment("overhead"), "paper").set_index("method")["extra_time_fraction"]
+    block, helper = factor["gpvi_cifar10_best"], factor["gpvi_cifar10"]
+    assert f"with the exact inverse takes {100 * block:.0f} % longer than one of amortised SVGD, with the" in text
+    assert f"printed helper {100 * helper:.0f} %." in text
+    assert (
+        f"adds {block:.2f} of a step of amortised SVGD, the printed helper {helper:.2f}, the paper says 0.78." in text
+    )
+    together = [found["accuracy_percent"].corr(found[key], method="spearman") for key in ("auroc", "auroc_entropy")]
+    assert "Over our six methods it is {:.1f} by variance and {:.1f} by entropy".format(*together) in text

@@ -398,3 +398,23 @@ def test_with_100_units_f_svgd_was_nearer_beyond_the_data_after_500_steps():
     for region in ("near", "far"):
         early = runs.history("f_svgd_100", f"w1_{region}")[:, step == 500]
         assert early.max() < runs.history("svgd_100", f"w1_{region}")[:, -1].min()
+
+
+# the first minute and the takeaways
+
+
+def test_the_first_minute_and_the_takeaways_say_these_numbers():
+    text = of_records.told("20")
+    kept, printed = (100 * ratio(TOY, method).mean() for method in ("svgd", "f_svgd"))
+    settings = TOY.record("f_svgd").config
+    number, steps = settings["sampler"]["num"], settings["steps"]
+    assert (
+        f"On their 20-point problem ({number} particles, {steps:,} steps, {len(TOY.seeds)} seeds) SVGD's functions "
+        f"have {kept:.0f} % of HMC's spread among the data, f-SVGD as printed {printed:.0f} %."
+    ) in text
+    assert f"SVGD's {number} networks have {kept:.0f} % of HMC's spread on the data, {number} MAP fits as well" in text
+    assert f"as well, f-SVGD as printed {printed:.0f} %." in text
+    far = "{} to {} % too wide".format(*percent(ratio(TOY, "f_svgd", "far") - 1))
+    assert f"Far away it ends {far}." in text and f"Far from the data f-SVGD as printed ends {far}, with the" in text
+    to_hmc = [distance(CONTROLS, "exact_gp", region)[0] for region in REGIONS]
+    assert f"which is {min(to_hmc):.2f} to {max(to_hmc):.2f} from HMC: what is left is the Gaussian prior." in text

@@ -672,3 +672,34 @@ def test_a_decayed_rate_is_not_nearer_by_spread_outside_the_data():
 def test_kivis_generator_is_narrower_than_that_of_l_prime():
     widths = [Runs("livi-uci").record(m).config["sampler"]["hidden"] for m in ("kivi", "livi_full")]
     assert widths == [[64], [128]] and "of width 64 (L′ 128)" in told("24")
+
+
+# the first minute and the takeaways
+
+
+def between(method, key, digits=1, factor=1):
+    """The smallest and the largest of the seeds, in words."""
+    found = factor * TOY.metric(method, key)
+    return f"{found.min():.{digits}f} to {found.max():.{digits}f}"
+
+
+def test_the_first_minute_and_the_takeaways_say_these_numbers():
+    text = told("24")
+    spread = {
+        method: between(method, "sd_ratio", 0, 100) for method in ("livi_full", "livi_full_decayed", "mf_vi", "avb")
+    }
+    full, decayed, field, avb = spread.values()
+    assert f"At a constant rate L′ has {full} % of HMC's spread, decayed {decayed} %, mean field {field} %, " in text
+    assert f"AVB {avb} %; in the gap L′ has less than mean field, on the data " in text
+    assert f"on the data {between('livi_full', 'sd_ratio_data')} times HMC's." in text
+    full, field, avb = (between(method, "w1") for method in ("livi_full", "mf_vi", "avb"))
+    assert f"By distance L′ has {full}, mean field {field}, AVB {avb}." in text
+    assert f"By distance L′ is behind: {full}, mean field {field} at the printed length, AVB {avb}." in text
+    best = TOY.metric("livi_diagonal", "elbo_low")
+    assert text.count(f"best certified ELBO, −{-best.min():.0f} to −{-best.max():.0f}") == 2
+
+
+def test_the_rmse_over_hmcs_in_the_first_minute_and_the_takeaways():
+    ratios = [f"{paired(name, 'livi_full', 'hmc').value:.2f}" for name in ("boston", "concrete", "energy")]
+    assert "L′ has {}, {} and {} times HMC's RMSE on boston, concrete and energy".format(*ratios) in told("24")
+    assert f"L′ has {min(ratios)} to {max(ratios)} times HMC's RMSE, on naval, unfinished, 67" in told("24")
