@@ -40,6 +40,10 @@ def test_five_of_120_runs_claim_more_than_the_evidence_those_on_the_exact_densit
     exact, functional = (everywhere("elbo_claimed", [kind]) for kind in ("exact_density", "gpvi"))
     above = f"{(exact > 0.02).sum()} of {len(exact)} exact-density runs in the plane exceed the log evidence"
     assert f"{above}, none by GPVI" in told("02") and (functional > 0.02).sum() == 0
+    said = (
+        f"{(exact > 0.02).sum()} of {len(exact)} runs on the exact density in the plane claim more than the evidence."
+    )
+    assert said in told("02")
     assert sum(folded(target, "exact_density").sum() for target in TARGETS) == 5
     assert folded("banana_turned", "exact_density").sum() == 4
 
@@ -197,7 +201,9 @@ def test_the_trained_scale_ends_near_seven_tenths():
 def test_at_lambda_1_the_condition_holds_everywhere_at_the_start_and_at_5_percent_at_the_end():
     share = history("injectivity", "gpvi_lambda_1", "positive_definite_share")
     assert share.shape == (3, 11) and (share[:, 0] == 1).all()
-    assert round(100 * at("gpvi", 1.0, "positive_definite_share").mean()) == 5
+    end = f"{100 * at('gpvi', 1.0, 'positive_definite_share').mean():.0f} %"
+    assert f"after 3,000 steps of GPVI at λ = 1 on four classes it holds at {end} of the noise (3 seeds)" in told("02")
+    assert f"after 3,000 of 500,000 steps of GPVI at λ = 1 the condition holds at {end} of $z$." in told("02")
 
 
 def test_at_lambda_1_two_of_three_seeds_fold_on_the_way_and_none_shows_it_at_the_end():
@@ -273,6 +279,9 @@ def test_networks_classify_29_percent_at_lambda_1_and_all_with_a_trained_scale()
     assert round(at("gpvi", 1.0, "accuracy_percent").mean()) == 29
     assert sorted(at("gpvi", 1.0, "accuracy_percent").round().tolist()) == [8, 23, 55]
     assert round(of("gpvi_trained", "accuracy_percent").mean()) == 100
+    right = at("gpvi", 1.0, "accuracy_percent")
+    said = f"The average of 100 networks is right on {right.mean():.0f} % of test points (seeds: {right.min():.0f} to"
+    assert f"{said} {right.max():.0f} %), with λ trained or at most 0.5 on 100 %." in told("02")
     by_density = round(at("exact_density", 1.0, "accuracy_percent").mean())  # at the same floor
     assert (by_density - 29, 100 - by_density) == (40, 31)
 
