@@ -375,7 +375,8 @@ def test_the_helpers_map_is_folded_all_along_and_what_it_delivers_goes_up_and_do
 
 def test_the_planar_flow_arrives():
     cut, arrived = first("flow", "sinusoid"), end("flow", "sinusoid")
-    assert [round(m["kl"], 2) for m in (cut, arrived)] == [1.29, 0.03]
+    said = f"On the sinusoid the flow went from {cut['kl']:.2f} nats (8,000 steps, same seed) to {arrived['kl']:.2f}."
+    assert said in told("12")
     assert [round(m["sliced_wasserstein"], 2) for m in (cut, arrived)] == [1.19, 0.09]
     assert round(arrived["width_ratio"], 2) == 1.04 and abs(arrived["kl_claimed"] - arrived["kl"]) < 0.001
     assert arrived["misplaced"] < 0.03 and metric("flow_best", "sinusoid", "kl").max() < 0.01
@@ -396,7 +397,7 @@ def test_amortised_svgd_is_too_thin_on_every_run():
 
 def test_with_one_batch_the_width_is_0_73_and_with_two_1_11():
     widths = [metric(m, "sinusoid", "width_ratio").mean() for m in ("amortized_svgd", "two_batches")]
-    assert [round(width, 2) for width in widths] == [0.73, 1.11]
+    assert "{:.2f} with one, {:.2f} with two, on the sinusoid.".format(*widths) in told("12")
 
 
 def test_two_batches_cure_the_width_and_a_narrow_kernel_does_not():

@@ -600,3 +600,29 @@ def test_19_says_in_a_minute_and_at_the_end_what_the_records_hold():
     assert f"{said} {np.median(spread):.2f} of the spread." in told
     lost = 100 * values("wild-logistic", "ksd_u_t10", "share_outside")
     assert f"with {lost.min():.0f} to {lost.max():.0f} % of their chains lost." in told
+
+
+# the first minute and the takeaways of 19
+
+
+def nats(found):
+    """The largest and the smallest of the seeds, in words."""
+    return f"−{-found.max():.2f} to −{-found.min():.2f}"
+
+
+def test_19_the_first_minute_and_the_takeaways_say_these_numbers():
+    text = told_19()
+    learned, copied, by_hand = nats(at_ten("svgd")), nats(at_ten("transfer")), nats(best_by_hand(100))
+    printed = nats(np.max([at_ten(row) for row in PRINTED], axis=0))
+    assert f"ten layers learned by SVGD reach a test log-likelihood of {learned} (3 seeds)." in text
+    assert f"The best printed schedule reaches {printed}, and the best hundred by hand, ours too, {by_hand}." in text
+    assert f"copied, reaches {copied}." in text and f"Laplace approximation has {copied}, above ten learned" in text
+    assert f"Ten layers reach {learned}, the best printed scheme {printed}, and the best hundred layers made by" in text
+    assert f"made by hand, ours among them, {by_hand}." in text
+    lost = 100 * at_ten("curvature", "share_outside")
+    assert f"One $\\eta$ a layer ends at {nats(at_ten('svgd_scalar'))}, and at our rate" in text
+    said = f"scaled on the test problems, reaches {nats(at_ten('curvature'))} without training, and loses"
+    assert f"{said} {lost.min():.0f} to {np.ceil(lost.max()):.0f} % of its chains." in text
+    five, divided = (at_size(f"steps_{kind}", "mean_error") for kind in ("five", "divided_five"))
+    said = f"their means are {five.min():.0f} to {five.max():.0f} standard deviations off; divided by five,"
+    assert f"{said} {divided.min():.1f} to {divided.max():.1f}, with the likelihood regained." in text
