@@ -738,19 +738,20 @@ def of_a_share(outputs, targets):
         (by_logits, "classes", False),
         (of_counts, "counts", False),
         (of_counts_by_squares, "counts", False),
+        (of_counts_by_squares, "large counts", False),
         (of_heavy_tails, "real", False),
         (of_a_share, "real", False),
         (NormalLikelihood(0.1), "real", False),
         (lambda f, y: 0 * f[..., 0], "real", False),
     ],
-    ids=["cross-entropy", "squares", "-Poisson", "-Student", "logits", "Poisson", "rates by squares", "Student",
-         "Bernoulli", "normal", "flat"],
+    ids=["cross-entropy", "squares", "-Poisson", "-Student", "logits", "Poisson", "rates by squares", "large rates",
+         "Student", "Bernoulli", "normal", "flat"],
 )  # fmt: skip
 def test_a_loss_in_place_of_a_log_probability_is_named(likelihood, kind, loss, number, normal):
     inputs = normal(number, 3)
-    targets = {"classes": torch.arange(number) % 3, "counts": torch.full((number,), 900.0), "real": normal(number)}[
-        kind
-    ]
+    targets = {"classes": torch.arange(number) % 3, "counts": torch.full((number,), 900.0), "real": normal(number)}.get(
+        kind, torch.full((number,), 1e9)
+    )
     outputs = {by_cross_entropy: 3, by_logits: 3}.get(likelihood, 1 if isinstance(likelihood, NormalLikelihood) else 2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

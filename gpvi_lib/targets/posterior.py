@@ -247,15 +247,19 @@ class Posterior:
         )
 
     def _warn_of_a_loss(self, dtype: torch.dtype) -> None:
-        """Say so where larger weights, which miss the data more, have the larger likelihood."""
+        """Say so where larger weights, which miss the data more, have the larger likelihood.
+
+        One that stays below 0 is let through: a loss that grows does not, but the log-probability of counts so large
+        that no rate reaches them does.
+        """
         if isinstance(self.likelihood, NormalLikelihood | CategoricalLikelihood):
             return
         values = self._of_sizes(dtype)
-        if len(values) > 2 and all(small < large for small, large in itertools.pairwise(values)):
+        if len(values) > 2 and values[-1] > 0 and all(small < large for small, large in itertools.pairwise(values)):
             warnings.warn(
                 f"the likelihood grows as the weights do (mean over {TRIED} networks from the prior: {values[0]:.3g}, "
                 f"with weights {SIZES[len(values) - 1]} times as large: {values[-1]:.3g}), where a log-probability "
-                "would fall: of a loss give the negative (of counts in the thousands this may be a false alarm)",
+                "would fall: of a loss give the negative",
                 SignWarning,
                 stacklevel=3,
             )
