@@ -334,7 +334,8 @@ def test_the_maps_of_uncertainty():
         for at in (lambda c, m: test_14.metric(c, m)[0], test_14.longer)
     )
     steps = {test_14.longest(c, m).config["steps"] for c in (4, 2) for m in ("deep_ensemble", "ksd")}
-    text = f"Trained on to {steps.pop():,} steps (one seed) it leaves the posterior, to a total variation (TV) of {end} from {cut}; "
+    text = f"Trained on to {steps.pop():,} steps (one seed) it leaves the posterior, to a total "
+    text += f"variation (TV) of {end} from {cut}; "
     assert f"{text}the critic stays." in said(UNPRINTED) and not steps
 
 
