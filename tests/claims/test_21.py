@@ -447,7 +447,8 @@ def test_the_printed_table_has_functions_behind_on_boston_by_likelihood():
 
 def test_on_yacht_the_errors_grow_with_the_points():
     shown = [scores("yacht", f"f_svgd_closed_form{points}", "rmse").mean() for points in ("_4", "_20", "")]
-    assert shown == sorted(shown) and round(shown[-1], 1) == 4.6
+    said = f"With a closed-form prior yacht's RMSE is {shown[0]:.2f} at 4 inputs, {shown[-1]:.1f} at 200."
+    assert shown == sorted(shown) and said in of_records.told("21")
     assert round(scores("yacht", "f_svgd", "rmse").mean(), 1) == 0.5
 
 
