@@ -353,6 +353,7 @@ def refused():
         "power": (lambda: Posterior(module, noise, x, y, power="1"), "power must be a positive finite number, got '1'"),
         "one row": (lambda: posterior.predictive(w, x[0]), r"of one row give x\[:1\]"),
         "no rows": (lambda: posterior.predictive(w, x[:0]), "no inputs to predict at"),
+        "levels": (lambda: posterior.predictive(w, x).icdf(torch.tensor([0.1, 0.5, 0.9])), r"give levels\[:, None\]"),
         "factor": (lambda: posterior.predictive(w, x).rescaled(0, -1), "factor must be a positive finite number"),
         "prior": (lambda: NormalPrior(float("inf")), "must be positive and finite, got inf"),
         "acceptance": (

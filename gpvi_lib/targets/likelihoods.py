@@ -67,6 +67,11 @@ class NormalMixture(MixtureSameFamily):
         level = torch.as_tensor(value, dtype=self.mean.dtype, device=self.mean.device)
         if not bool(((level > 0) & (level < 1)).all()):
             raise ValueError(f"levels must be between 0 and 1, got {value}")
+        if level.ndim and level.shape[-1] not in (1, self.batch_shape[-1]):
+            raise ValueError(
+                f"levels {tuple(level.shape)} do not go with {self.batch_shape[-1]} inputs: of several levels at each "
+                "give levels[:, None]"
+            )
         quantiles = self.parts.icdf(level[..., None])
         low, high = quantiles.amin(-1), quantiles.amax(-1)
         for _ in range(BISECTIONS):
