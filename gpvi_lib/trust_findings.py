@@ -281,7 +281,7 @@ def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"]) -> Finding:
     values, errors = _mean_and_error(terms)
     whole, error = float(terms.mean()), max(float(terms.mean(1).std()) / n**0.5, (2 / (n * d)) ** 0.5)
     z = float(torch.special.ndtri(torch.tensor(1 - 0.5 * SIGNIFICANCE / (d + 3), dtype=torch.float64)))
-    parts = _parts(x, s, values, errors) if d > 1 else {}
+    parts, ends = _parts(x, s, values, errors) if d > 1 else ({}, {})
     verdict = _spread_verdict(whole, z * error)
     off = [name for name, (value, its) in parts.items() if _spread_verdict(value, z * its) != "trust"]
     verdict = "look" if off and verdict == "trust" else verdict
@@ -292,17 +292,23 @@ def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"]) -> Finding:
         "look (ours)"
     )
     shown = f"{whole:.2f} ± {error:.2f}" + (f", {where}: {parts[where][0]:.2f}" if where else "")
-    return _finding("spread", whole, shown, verdict, rule, values=values.cpu(), errors=errors.cpu())
+    arrays = {"values": values.cpu(), "errors": errors.cpu()} | ends
+    return Finding("spread", TITLES["spread"], whole, shown, verdict, MEANINGS["spread"][verdict], rule, arrays)
 
 
-def _parts(x: Tensor, s: Tensor, values: Tensor, errors: Tensor) -> dict[str, tuple[float, float]]:
-    """The coordinate that is farthest off and the extreme directions, by name, each with its error."""
+def _parts(
+    x: Tensor, s: Tensor, values: Tensor, errors: Tensor
+) -> tuple[dict[str, tuple[float, float]], dict[str, Tensor]]:
+    """The coordinate that is farthest off and the extreme directions, by name, each with its error; and the latter."""
     worst = int(((values - 1).abs() / errors).argmax())
     parts = {f"coordinate {worst}": (float(values[worst]), float(errors[worst]))}
     if len(x) < DIRECTED:
-        return parts
-    pairs = zip(*(found.tolist() for found in extreme_directions(x, s)), strict=True)
-    return parts | dict(zip(("narrowest direction", "widest direction"), pairs, strict=True))
+        return parts, {}
+    found, its = (of.cpu() for of in extreme_directions(x, s))
+    pairs = zip(
+        ("narrowest direction", "widest direction"), zip(found.tolist(), its.tolist(), strict=True), strict=True
+    )
+    return parts | dict(pairs), {"directions": found, "direction_errors": its}
 
 
 def _widths(x: Float[Tensor, "n q"], s: Float[Tensor, "n q"]) -> Float[Tensor, "n q"]:

@@ -189,6 +189,10 @@ def _plot_spread(ax: Any, finding: Finding, colour: str) -> None:
     ax.errorbar(range(1, len(values) + 1), values, errors, fmt="o", markersize=3, color=colour, linewidth=0.8)
     ax.axhline(1, color="0.4", linestyle="--", linewidth=1)
     ax.set(xlabel="coordinates, from narrow to wide", ylabel="spread; dashed: exact")
+    if "directions" in finding.arrays:
+        ends, its = finding.arrays["directions"], finding.arrays["direction_errors"]
+        ax.errorbar((0, len(values) + 1), ends, its, fmt="D", markersize=5, color=colour, mfc="none", linewidth=0.8)
+        ax.set(xlabel="coordinates, sorted; ◇: directions")
     ax.xaxis.get_major_locator().set_params(integer=True)
 
 

@@ -396,6 +396,11 @@ def test_the_plot_has_a_panel_for_what_can_be_drawn(rng):
         report[key].title for key in ("weights", "ksd", "spread", "r_hat")
     ]
     assert all(ax.lines or ax.containers for ax in figure.axes)
+    spread = figure.axes[titles.index(next(title for title in titles if "spread" in title))]
+    ends = spread.containers[1][0].get_ydata()  # after the coordinates, the two directions
+    assert ends.tolist() == report["spread"].arrays["directions"].tolist() and "◇: directions" in spread.get_xlabel()
+    few = check(draws(20, rng)[:, :1].float(), Gaussian(torch.zeros(1), torch.eye(1)), rng).plot()
+    assert "◇" not in few.axes[-1].get_xlabel()  # one coordinate has no other direction
 
 
 def test_draws_that_are_all_alike_are_drawn_too():
