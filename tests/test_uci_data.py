@@ -104,9 +104,9 @@ def test_a_damaged_set_names_the_file_and_the_remedy(file, damage, published, ro
 def test_names_that_do_not_exist(root):
     with pytest.raises(UnknownName, match="UCI set .*boston, concrete, energy, kin8nm.*yacht"):
         data.uci("bostn", 0)
-    with pytest.raises(UnknownName, match="split of boston"):
+    with pytest.raises(UnknownName, match="unknown split 20 of boston"):
         data.uci("boston", 20)
-    with pytest.raises(UnknownName, match="split of protein"):
+    with pytest.raises(UnknownName, match="unknown split 5 of protein"):
         data.uci("protein", 5)
     with pytest.raises(UnknownName, match="regression set .*diabetes"):
         data.regression("iris", 0)
