@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import torch
-from of_records import Runs, arrays, code, told, values
+from of_records import Runs, arrays, told, values
 
 from gpvi_lib import RBF, Generator, bicgstab, paths
 
@@ -142,10 +142,6 @@ def test_dense_at_1000_and_at_3000():
 
 def test_a_direction_of_block_over_amortised_svgds():
     ratios = {dim: at("block", "direction_ms", dim) / at("amortized_svgd", "direction_ms", dim) for dim in DIMS}
-    assert any(
-        f'title="Block: {min(ratios.values()):.1f} to {max(ratios.values()):.1f} times amortised SVGD"' in cell
-        for cell in code("03")
-    )
     said = (
         f"{ratios[100]:.1f} times as long as amortised SVGD for a direction at $d = 100$, {ratios[1_000]:.1f} times at "
         f"1,000 and {ratios[61_706]:.1f} times at 61,706"
