@@ -619,6 +619,8 @@ def _numbers(name: str, values) -> Float[Tensor, "..."]:
         ValueError: if a value is no number, or missing.
     """
     try:
+        if not isinstance(values, Tensor) and (kind := np.asarray(values).dtype).kind in "mMc":
+            raise TypeError(f"{kind} is no real number (of a date, take the days or years since some day)")
         found = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be numbers; encode or drop what is not: {error}") from None

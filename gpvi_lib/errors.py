@@ -20,8 +20,12 @@ class UnknownName(GPVIError):
     """A name (method, profile, experiment, parameter, ...) that does not exist."""
 
     @classmethod
-    def among(cls, kind: str, name: object, valid: Iterable[str], of: object = None) -> UnknownName:
+    def among(
+        cls, kind: str, name: object, valid: Iterable[str], of: object = None, shown_by: str | None = None
+    ) -> UnknownName:
         """The error for a `name` that is not one of `valid`, things `of` something; it suggests the closest of them.
+
+        Where they are too many for one message, it says what shows them all in place of their list.
 
         Example:
             >>> str(UnknownName.among("optimizer", "addam", ["adam", "sgd"]))
@@ -29,10 +33,11 @@ class UnknownName(GPVIError):
         """
         names = sorted(valid)
         within = [valid_name for valid_name in names if name and str(name) in valid_name]
-        close = within or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        close = within[:1] or difflib.get_close_matches(str(name), names, n=3 if shown_by else 1, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         where = "" if of is None else f" of {of}"
-        return cls(f"unknown {kind} {name!r}{where}{hint} (valid: {', '.join(names) or 'none'})")
+        rest = f"{shown_by} shows all {len(names)}" if shown_by else f"valid: {', '.join(names) or 'none'}"
+        return cls(f"unknown {kind} {name!r}{where}{hint} ({rest})")
 
 
 class DataMissing(GPVIError):

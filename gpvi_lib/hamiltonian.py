@@ -304,7 +304,7 @@ def hmc(
         burn_in: proposals whose states are thrown away.
         thin: keep every ``thin``-th state after the burn-in.
         adapt: find the step size in the burn-in. A few hundred proposals are enough.
-        target_acceptance: with ``adapt``, the share of accepted proposals to aim at.
+        target_acceptance: with ``adapt``, the share of accepted proposals to aim at; between 0 and 1 in any case.
         rng: the only source of randomness; advanced in place.
         seed: in place of ``rng``: of a generator made for this run, where ``initial`` is. Not that of ``initial``:
             calls with one seed share their random numbers.

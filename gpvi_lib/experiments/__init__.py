@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.experiments import (
     activations,
@@ -103,9 +101,7 @@ def get_experiment(name: str | Experiment) -> Experiment:
     if isinstance(name, Experiment):
         return name
     if name not in EXPERIMENTS:
-        close = difflib.get_close_matches(str(name), EXPERIMENTS, n=3, cutoff=0.3)
-        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise UnknownName(f"unknown experiment {name!r}{hint} (`python -m gpvi_lib list` shows all {len(EXPERIMENTS)})")
+        raise UnknownName.among("experiment", name, EXPERIMENTS, shown_by="`python -m gpvi_lib list`")
     return EXPERIMENTS[name]
 
 
