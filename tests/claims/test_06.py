@@ -99,7 +99,7 @@ def test_the_optimum_of_three_targets_is_within_0_04_nats():
 
 
 def test_where_gpvi_climbs_two_batches_do_and_the_published_states_are_on_the_banana():
-    assert "climbs at 2 of these states, GPVI at 7: undecided." in told("06")
+    assert "climbs at 2 of these states, GPVI at 7: no verdict." in told("06")
     assert not ascents("wide", "amortized_svgd").any() and ascents("banana", "amortized_svgd").sum() == 2
 
 

@@ -570,9 +570,9 @@ def test_18_says_in_a_minute_and_at_the_end_what_the_records_hold():
     hand, median = ends(kl("adagrad"), 3), ends(kl("power_free_ksd_median"), 2)
     held, free = kl("svgd_truncated").mean(), kl("power_free")[0]
     said = (
-        f"Steps learned by SVGD (15) end at {fixed} nats, from larger first steps at {from_1}, with the chain's scores "
+        f"Steps learned by amortised SVGD, (15), end at {fixed} nats, from larger initial steps at {from_1}, with the "
     )
-    assert f"{said}held fixed at {held:.3f}; Adagrad, the best printed schedule, at {hand}." in told
+    assert f"{said}scores held fixed at {held:.3f}; Adagrad, the best printed schedule, at {hand}." in told
     assert (
         f"chosen by the exact KL, ends at {free:.3f}. Chosen by KSD of samples: {ends(wide, 3)} with a wide kernel, "
         in told

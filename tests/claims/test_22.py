@@ -90,19 +90,15 @@ def span(method):
 SENTENCES = {
     "the minute, wheel": lambda: (
         f"After {WHEEL.record('f_svgd').config['rounds']:,} of 50,000 rounds ours has "
-        f"{listed(regret(WHEEL, 'f_svgd'))} % of uniform play's regret, SVGD {listed(regret(WHEEL, 'svgd'))} %; "
-        f"from their code's start, √10 wider, {listed(regret(WHEEL, 'f_svgd_wide_start'))} %, and "
-        f"{listed(regret(WHEEL, 'svgd_wide_start'))} %."
+        f"{listed(regret(WHEEL, 'f_svgd'))} % of uniform play's regret, SVGD {listed(regret(WHEEL, 'svgd'))} %."
     ),
     "the minute, process": lambda: (
-        f"Mean field has {listed(regret(WHEEL, 'mf_vi'))} % on the wheel, Gaussian processes {between(both(WHEEL))} %, "
-        f"on mushrooms {between(both(MUSHROOM))} %."
+        f"Gaussian processes have {between(both(WHEEL))} % on the wheel, {between(both(MUSHROOM))} % on mushrooms."
     ),
     "the minute, mushrooms": lambda: (
-        f"On mushrooms f-SVGD has {listed(regret(MUSHROOM, 'f_svgd'))} %, SVGD "
-        f"{listed(regret(MUSHROOM, 'svgd'))} %; from "
-        f"the code's start {listed(regret(MUSHROOM, 'f_svgd_wide_start'))} %, and "
-        f"{listed(regret(MUSHROOM, 'svgd_wide_start'))} %."
+        f"On mushrooms the networks' start decides: from ours f-SVGD has {listed(regret(MUSHROOM, 'f_svgd'))} %, SVGD "
+        f"{listed(regret(MUSHROOM, 'svgd'))} %; from their code's, √10 wider, "
+        f"{listed(regret(MUSHROOM, 'f_svgd_wide_start'))} %, and {listed(regret(MUSHROOM, 'svgd_wide_start'))} %."
     ),
     "mushrooms": lambda: (
         f"f-SVGD has {listed(regret(MUSHROOM, 'f_svgd'), 1)} % after 10,000 rounds, and "
@@ -129,7 +125,7 @@ SENTENCES = {
         f"{regret(WHEEL, 'svgd')[2]:.0f} %. Mean field has {listed(regret(WHEEL, 'mf_vi'))} %"
     ),
     "wide start": lambda: (
-        f"From the code's start, √10 wider, f-SVGD has {listed(regret(WHEEL, 'f_svgd_wide_start'))} % on the wheel, in "
+        f"From the code's, √10 wider, f-SVGD has {listed(regret(WHEEL, 'f_svgd_wide_start'))} % on the wheel, in "
         f"the second half {listed(late(WHEEL, 'f_svgd_wide_start'), 1)} %: it gives up no arm. SVGD has "
         f"{listed(regret(WHEEL, 'svgd_wide_start'))} %. On mushrooms f-SVGD then has "
         f"{listed(regret(MUSHROOM, 'f_svgd_wide_start'), 1)} %, SVGD {listed(regret(MUSHROOM, 'svgd_wide_start'), 1)} %"
@@ -140,13 +136,13 @@ SENTENCES = {
     ),
     "wide start, takeaway": lambda: f"from the code's start f-SVGD {listed(regret(WHEEL, 'f_svgd_wide_start'))} %.",
     "process, wheel": lambda: (
-        f"On the wheel, with a standard deviation of 3.2, it has {listed(regret(WHEEL, 'gp'))} % on seeds 0 to 2, "
-        "where 60.80 is printed for one on the first 1,000 rounds (appendix B); with the networks' (19, theirs "
-        f"18 to 24), {listed(regret(WHEEL, 'gp_as_networks'))} %."
+        f"On the wheel, with a prior sd of 3.2, it has {listed(regret(WHEEL, 'gp'))} % on seeds 0 to 2, "
+        "where 60.80 is printed for one on the first 1,000 rounds (appendix B). With 19, like the networks' 18 to 24, "
+        f"it has {listed(regret(WHEEL, 'gp_as_networks'))} %."
     ),
     "after 50,000": lambda: (
         f"it would end at {ending(WHEEL, 'f_svgd'):.1f} % on the wheel and {ending(MUSHROOM, 'f_svgd'):.1f} % on "
-        "mushrooms, in the mean of three seeds; 7.54 ± 0.41 and 4.39 ± 0.39 are printed. Mean field would end at "
+        "mushrooms in the mean; 7.54 ± 0.41 and 4.39 ± 0.39 are printed. Mean field would end at "
         f"{ending(WHEEL, 'mf_vi'):.1f} and {ending(MUSHROOM, 'mf_vi'):.1f} %; 55.77 ± 8.29 and 19.15 ± 5.98 are "
         "printed."
     ),
@@ -268,9 +264,7 @@ def test_within_two_of_the_printed_plus_minus():
     assert abs(ending(WHEEL, "f_svgd_wide_start") - mean) < 2 * sd
     mean, sd = printed["mushroom", "f_svgd"]
     assert abs(ending(MUSHROOM, "f_svgd_wide_start") - mean) > 2 * sd
-    said = (
-        "Within two of the printed ± are the first of these and mean field on mushrooms, and no other printed player."
-    )
+    said = "Within twice the printed ± are only f-SVGD from the code's start on the wheel and mean field on mushrooms."
     assert said in told()
     wheel, mushrooms = (ending(runs, "gp_as_networks") for runs in (WHEEL, MUSHROOM))
     assert f"would end at {wheel:.1f} % on the wheel and {mushrooms:.1f} % on mushrooms." in told()
@@ -309,7 +303,7 @@ def test_the_prior_of_the_process_matters_on_mushrooms():
 def test_the_prior_of_the_process_matters_on_one_seed():
     assert arms("gp", 0)[0] == 41 and min(min(arms("gp", seed)) for seed in (1, 2)) > 1_000
     narrow, wide = (late(WHEEL, method) for method in ("gp", "gp_as_networks"))
-    said = "{:.0f}, {:.0f} and {:.0f} % and {:.0f}, {:.0f} and {:.0f} %"
+    said = "{:.0f}, {:.0f} and {:.0f} % (sd 3.2) and {:.0f}, {:.0f} and {:.0f} % (sd 19)"
     assert said.format(*narrow, *wide) in told()
 
 
@@ -396,14 +390,14 @@ def test_on_how_many_seeds_processes_and_mean_field_are_behind():
     }
     assert [ahead["wheel", "f_svgd", rival] for rival in ("gp", "gp_as_networks")] == [1, 0]
     assert ahead["wheel", "f_svgd_wide_start", "gp"] == 2 and ahead["wheel", "f_svgd_wide_start", "gp_as_networks"] == 0
-    assert "it leads f-SVGD on each seed, with 3.2 on two (from the code's start one)." in told()
-    assert "behind Gaussian processes on two (sd 3.2, our start) and on all (the networks' variance)" in told()
+    assert "leads f-SVGD on each seed, from either start; that with sd 3.2 on two seeds, on one from the" in told()
+    assert "behind Gaussian processes on two (sd 3.2) or all (the networks' variance)" in told()
     of_process = [ahead["mushroom", mine, "gp"] for mine in ("f_svgd", "f_svgd_wide_start")]
     field = regret(MUSHROOM, "mf_vi")
     of_field = [int((field - regret(MUSHROOM, mine) > 1).sum()) for mine in ("f_svgd", "f_svgd_wide_start")]
     assert of_process == [1, 3] and of_field == [2, 2]
-    assert "ahead of the process (sd 3.2) on one and on all, of mean field (narrow start) on two, from the" in told()
-    assert "code's start clearly on two;" in told()
+    assert "ahead of the process (sd 3.2) on one, of mean field on two. From the code's start" in told()
+    assert "of that process on all three, of mean field (narrow start) clearly on two." in told()
 
 
 def test_where_mean_field_is_not_behind():

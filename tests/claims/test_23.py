@@ -244,10 +244,11 @@ def test_the_distance_of_the_functions_and_the_spread_on_the_data():
         "{:.1f} to {:.1f}".format(*np.sort(TOY.metric(method, "w1"))[[0, -1]])
         for method in ("livi_full", "mf_vi", "avb", "livi_full_released")
     )
-    said = f"$W_1$ {one}, mean field at the printed length {mean_field}, AVB {avb} (the released script's sizes and"
-    assert f"{said} prior, 3.16 times as wide, σ = 0.009 too: {released}, with" in told
+    said = f"$W_1$ {one}, mean field at the printed length {mean_field}, AVB {avb}. By spread over the whole range"
+    assert said in told
     spreads = 100 * TOY.metric("livi_full_released", "sd_ratio")
-    assert f"with {spreads.min():.0f} to {spreads.max():.0f} % of HMC's spread; mean field and HMC were not run" in told
+    said = f"3.16 times as wide: {released}, {spreads.min():.0f} to {spreads.max():.0f} % (mean field and HMC not run)."
+    assert said in told
     config = TOY.record("livi_full_released").config
     assert config["sampler"]["noise_scale"] == 0.009 and round(config["prior_scale"], 2) == 3.16
     wide = TOY.metric("livi_full", "sd_ratio_data")
@@ -287,4 +288,4 @@ def test_how_well_the_reference_mixed():
     assert round(found["ess_min"]) == 158
     arrays = REFERENCE.arrays("hmc")
     gap = arrays["rhat"][REGIONS["gap"]].max()
-    assert f"HMC has mixed there (R-hat {gap:.3f} at most)." in of_records.told("23")
+    assert f"HMC has mixed there (R-hat ≤ {gap:.3f})." in of_records.told("23")

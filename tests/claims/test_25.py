@@ -158,15 +158,15 @@ SENTENCES = {
         f"{mean(EXACT[0], AREA)} %."
     ),
     "the minute, released model": lambda: (
-        f"589 nats at most: there mean field ends at {mean('mf_vi_released', ACCURACY)} % accuracy with the rate 1e-3, "
-        f"and at {mean('mf_vi_released_fast', ACCURACY)} %, with a better bound, with 1e-2."
+        f"589 nats at most: mean field ends at {mean('mf_vi_released', ACCURACY)} % accuracy with the rate 1e-3, "
+        f"and at {mean('mf_vi_released_fast', ACCURACY)} %, but a better bound, with 1e-2."
     ),
     "the minute, Bayes' rule": lambda: (
         f"Under Bayes' rule mean field at 1e-2 has confidence {mean(FAST, CONFIDENCE)} % and AUROC "
-        f"{mean(FAST, AREA)} % (10 epochs, {count(FAST)}); LIVI prints "
-        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f}, in our guess under the first "
-        f"upload's model, where our LIVI has {mean(UPLOAD[1], CONFIDENCE)} and {mean(UPLOAD[1], AREA)}. The "
-        f"rate moves the mean confidence by {-changed(FAST, 'mf_vi', CONFIDENCE)[0]:.1f} points, at power 1 the prior "
+        f"{mean(FAST, AREA)} % (10 epochs, {count(FAST)}), near LIVI's printed "
+        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f}; our LIVI has "
+        f"{mean(UPLOAD[1], CONFIDENCE)} and {mean(UPLOAD[1], AREA)} in the first upload's model. The rate moves mean "
+        f"field's confidence by {-changed(FAST, 'mf_vi', CONFIDENCE)[0]:.1f} points, the prior "
         f"by {max(abs(changed(*pair, CONFIDENCE)[0]) for pair in PRIORS):.1f} at most."
     ),
     "LIVI as released": lambda: (
@@ -232,16 +232,16 @@ SENTENCES = {
     "takeaway, the rate": lambda: (
         "under Bayes' rule the rate 1e-2 instead of 1e-3 takes mean field's confidence on unseen images from "
         f"{mean('mf_vi', CONFIDENCE)} to {mean(FAST, CONFIDENCE)} % and its AUROC from {mean('mf_vi', AREA)} to "
-        f"{mean(FAST, AREA)} %. Our ensemble (prior sd 0.144) has {mean('deep_ensemble', CONFIDENCE)} and "
-        f"{mean('deep_ensemble', AREA)} %, L″ {mean(SLOW, CONFIDENCE)} and {mean(SLOW, AREA)} %, the one at its only "
-        "rate, the other at the better of two: no comparison of families. A multiplicative flow at 1e-2 has "
+        f"{mean(FAST, AREA)} %. Our ensemble (prior sd 0.144, one rate tried) has {mean('deep_ensemble', CONFIDENCE)} "
+        f"and {mean('deep_ensemble', AREA)} %, L″ at the better of two rates {mean(SLOW, CONFIDENCE)} and "
+        f"{mean(SLOW, AREA)} %: no comparison of families. A multiplicative flow at 1e-2 has "
         f"{mean(FLOW, CONFIDENCE)} and {mean(FLOW, AREA)} %."
     ),
     "the flow": lambda: (
         f"it differs by {moved(FLOW, FAST, CONFIDENCE)} points of confidence and "
         f"{moved(FLOW, FAST, AREA)} of AUROC, and its bound is better by "
         f"{round(1_000 * (bound(FLOW)[1] - bound(FAST)[1]), -2):.0f} nats in the mean, but not on one seed. "
-        f"At 1e-3 it is less sure by {by_seed('mf_vi', 'mnf', CONFIDENCE)} points, and its AUROC better by "
+        f"At 1e-3 the flow is less sure by {by_seed('mf_vi', 'mnf', CONFIDENCE)} points, and its AUROC higher by "
         f"{by_seed('mnf', 'mf_vi', AREA)}."
     ),
     "full Laplace": lambda: (
@@ -542,7 +542,8 @@ def test_the_prior_of_a_weight_decay_by_the_loss_that_it_is_added_to():
 def test_for_how_many_weights_the_data_pay():
     wide = 1 / math.sqrt(8.5e-4)
     pays = [256 * math.log(10) / (math.log(wide / sd) - 0.5 + 0.5 * (sd / wide) ** 2) for sd in (0.02, 1)]
-    said = "Learning by these alone pays for at most {:.0f} of the 44,426 at that precision, for {:.0f} at sd 1."
+    said = "Learning by these alone pays for at most {:.0f} of the 44,426 at that precision, or for {:.0f} if learned"
+    said += f" only to sd 1 ({256 * math.log(10) / pays[1]:.1f} nats each)."
     assert said.format(*map(math.floor, pays)) in told()
 
 
