@@ -24,7 +24,9 @@ from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.several import Several
-from gpvi_lib.targets.base import Target, check_all_data, check_finite, check_minibatch, check_rows, log_prob
+from gpvi_lib.targets.base import Target, check_all_data, check_finite, check_minibatch, check_rows, log_prob, score
+from gpvi_lib.targets.looks import grows_outwards, wrong_sign
+from gpvi_lib.targets.posterior import SignWarning
 from gpvi_lib.targets.slopes import check_slope
 
 DIAGNOSTICS = 100
@@ -35,6 +37,9 @@ CUDA_CHECK_EVERY = 100
 
 MINIBATCH_PROBED = 8
 """With at most so many data a target is asked, before the first step, whether it scales them and mixes points."""
+
+LOOKED_AT = 64
+"""Samples at which the sign of a target without data is looked at after training."""
 
 SomeSampler = TypeVar("SomeSampler", bound=Sampler)
 Callback = Callable[[int, SomeSampler], dict[str, float] | None]
@@ -322,6 +327,7 @@ def fit(
             critic. Those of a target's network are not looked for.
         FoldWarning: at the end, if the map that :class:`GPVI` or an ELBO trained folds at the last draws looked at: of
             :class:`GPVI` 16, and none where k > 64, so that silence proves nothing; ask :func:`check`.
+        SignWarning: at the end, if the density of a target without data grows without end away from the samples.
 
     Example:
         >>> sampler, target = MeanField(torch.zeros(2), 0.5), Gaussian(torch.ones(2), torch.eye(2))
@@ -366,10 +372,7 @@ def fit(
             try:
                 loss = state.advance()
             except torch.linalg.LinAlgError as error:
-                raise DivergedError(
-                    f"{label}: a matrix is singular in step {state.step + 1}; lower the learning rate, or give a "
-                    f"generator a noise_scale λ > 0, which keeps its Jacobian regular ({error})"
-                ) from error
+                raise DivergedError(f"{label}: step {state.step + 1}: {_of_singular(error)}") from error
             except DivergedError as error:
                 raise DivergedError(f"{label}: step {state.step + 1}: {error}") from error
             if state.step % check_every == 0 or state.step == steps:
@@ -390,6 +393,7 @@ def fit(
     if checkpoint is not None:
         state.save(checkpoint)
     _warn_of_folds(objective, state.result)
+    _warn_of_growth(sampler, target)
     return state.result
 
 
@@ -517,8 +521,19 @@ def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> No
 def _check_loss(loss: Tensor, label: str, step: int) -> None:
     if not math.isfinite(loss.item()):
         raise DivergedError(
-            f"{label}: the loss is {loss.item()} at step {step}; lower the learning rate or check the target"
+            f"{label}: the loss is {loss.item()} at step {step}; lower the learning rate, or look at the target: NaN "
+            "in its data, a parameter outside its support (Constrained), or the wrong sign"
         )
+
+
+def _of_singular(error: torch.linalg.LinAlgError) -> str:
+    """The remedy, by whose matrix it is: notes are added to errors out of a target alone."""
+    if getattr(error, "__notes__", None):
+        return f"{error.__notes__[0].removeprefix('gpvi_lib: ')} ({error})"
+    return (
+        "a matrix is singular; lower the learning rate, or give a generator a noise_scale λ > 0, which keeps its "
+        f"Jacobian regular ({error})"
+    )
 
 
 def _check_parameters(sampler: Sampler, label: str, step: int) -> None:
@@ -552,6 +567,17 @@ def _warn_of_folds(objective: Objective, result: FitResult) -> None:
             FoldWarning,
             stacklevel=3,
         )
+
+
+def _warn_of_growth(sampler: Sampler, target: Target) -> None:
+    """Of a target without data, for a posterior looks at its likelihood itself."""
+    if getattr(target, "num_data", None) is not None:
+        return
+    number = None if isinstance(sampler, Particles) else LOOKED_AT
+    with torch.no_grad():
+        x = sampler.sample(number, torch.Generator(_device(sampler)).manual_seed(0))
+    if bool(torch.isfinite(x).all()) and grows_outwards(lambda x: score(target, x), x):
+        warnings.warn(wrong_sign(f"{type(target).__name__}.log_prob"), SignWarning, stacklevel=3)
 
 
 def _call(callback: Callback | None, state: Training) -> None:

@@ -18,7 +18,9 @@ from gpvi_lib import checkpoints
 from gpvi_lib.checks import check_count, check_points, check_positive, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.paths import require_writable
-from gpvi_lib.targets.base import check_rows
+from gpvi_lib.targets.base import check_fixed, check_precision, check_rows
+from gpvi_lib.targets.looks import add_hint, grows_outwards, wrong_sign
+from gpvi_lib.targets.posterior import SignWarning
 
 LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
 
@@ -41,6 +43,7 @@ class HMCResult:
         energy_error: mean ``|H(end) - H(start)|`` per chain after the burn-in, ``(chains,)``.
         step_size: the leapfrog step of the kept draws: the one given, or the one that the burn-in found.
         seconds: wall time of all proposals, those before an interruption included.
+        apart: whether the chains started at more than one point; if not, R-hat says little (:func:`check`).
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -57,6 +60,7 @@ class HMCResult:
     energy_error: Float[Tensor, " chains"]
     step_size: float
     seconds: float
+    apart: bool = True
 
     @property
     def pooled(self) -> Float[Tensor, "n d"]:
@@ -78,13 +82,21 @@ def value_and_score(log_prob: LogProb, x: Tensor) -> tuple[Float[Tensor, " c"], 
     """
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
-        value = log_prob(x)
+        try:
+            value = log_prob(x)
+        except Exception as error:
+            add_hint(error, x)
+            raise
         if not (isinstance(value, Tensor) and value.requires_grad):
             raise ValueError(
                 f"log_prob must return a tensor that is differentiable in x, got {type(value).__name__}: compute with "
                 "torch operations, without numpy, .detach(), .item() and no_grad()"
             )
-        (gradient,) = torch.autograd.grad(value.sum(), x)
+        try:
+            (gradient,) = torch.autograd.grad(value.sum(), x)
+        except RuntimeError as error:
+            add_hint(error, x)
+            raise
     return value.detach(), gradient
 
 
@@ -174,9 +186,13 @@ class _Chains:
             raise ValueError(f"log_prob must be a function of points (c, d), got {kind}: pass its method .log_prob")
         if initial.ndim != 2:
             raise ValueError(f"initial must have shape (c, d), one row a chain, got {tuple(initial.shape)}")
-        self.log_prob, self.rng = log_prob, rng
+        self.log_prob, self.rng = _nan_where_singular(log_prob), rng
         self.x = initial.detach().clone()
-        self.value, self.gradient = value_and_score(log_prob, self.x)
+        try:
+            self.value, self.gradient = value_and_score(self.log_prob, self.x)
+        except RuntimeError:
+            check_precision(log_prob, self.x, "log_prob")
+            raise
         if self.value.shape != self.x.shape[:1]:
             raise ValueError(
                 f"log_prob must return one number per chain, {tuple(self.x.shape[:1])}, got {tuple(self.value.shape)}"
@@ -198,6 +214,7 @@ class _Chains:
                 f"{bad.nonzero().flatten().tolist()}: start elsewhere; of torch.where the branch that is not taken "
                 "counts too, clamp inside it"
             )
+        check_fixed(log_prob, self.x)
         check_rows(log_prob, self.x)
         _warn_of_coarse_values(self.value)
         self.step = 0
@@ -296,7 +313,8 @@ def hmc(
 
     Args:
         log_prob: ``(c, d) -> (c,)``; rows are independent chains.
-        initial: starting points, finite density required.
+        initial: starting points, finite density required. Start the chains apart, such as at ``torch.randn(c, d)``:
+            :func:`check` compares them, and chains from one point can agree on a part of the target.
         step_size: leapfrog step ε; with ``adapt`` the first one tried, which may be wrong by orders of magnitude.
         num_leapfrog: leapfrog steps per proposal. A pair ``(least, most)`` draws the number anew for each proposal, the
             same for all chains: with a fixed number a direction of a Gaussian can return to its start every time.
@@ -317,12 +335,14 @@ def hmc(
     Warns:
         AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted, or less
             than 0.1 in some of the chains; or if log p is so large at the start that rounding decides.
+        SignWarning: if ``log_prob`` grows without end away from the draws, as the negative of a log-density does.
 
     Raises:
         ValueError: if a setting is not positive, if the counts leave no draw or ``adapt`` no burn-in, if ``log_prob``
             is no function or does not return one number per chain, if a chain starts where the density is not finite,
             or if rng and seed are both given or both missing.
-        GPVIError: if the checkpoint is damaged, or that of another run: another seed, density, start or setting.
+        GPVIError: if ``log_prob`` has another number at each evaluation or mixes points; or if the checkpoint is
+            damaged, or that of another run: another seed, density, start or setting.
 
     Example:
         >>> settings = {"num_leapfrog": (5, 15), "num_steps": 600, "burn_in": 300, "seed": 0, "progress": False}
@@ -378,9 +398,31 @@ def hmc(
         step_size = chains.adaptation.step_size(trying=False)
     after = num_steps - burn_in
     rates = chains.acceptance / after, chains.energy_error / after
-    result = HMCResult(torch.stack(chains.kept), *rates, step_size, chains.clock())
-    _judge(result, label, adapt)
+    apart = bool((initial != initial[:1]).any())
+    result = HMCResult(torch.stack(chains.kept), *rates, step_size, chains.clock(), apart)
+    if grows_outwards(lambda x: value_and_score(chains.log_prob, x)[1], chains.x):
+        warnings.warn(wrong_sign("log_prob"), SignWarning, stacklevel=2)
+    else:
+        _judge(result, label, adapt)
     return result
+
+
+def _nan_where_singular(log_prob: LogProb) -> LogProb:
+    """The same, but NaN, so that it is never accepted, where a matrix is singular: one chain does not stop the rest."""
+
+    def alone(x: Tensor) -> Tensor:
+        try:
+            return log_prob(x)
+        except torch.linalg.LinAlgError:
+            return x.sum(-1) * math.nan
+
+    def value(x: Tensor) -> Tensor:
+        try:
+            return log_prob(x)
+        except torch.linalg.LinAlgError:
+            return torch.cat([alone(row) for row in x.split(1)])
+
+    return value
 
 
 def _check(step_size: float, num_leapfrog: int | tuple[int, int], num_steps: int, burn_in: int, thin: int) -> None:

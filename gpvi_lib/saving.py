@@ -141,6 +141,11 @@ KINDS: dict[str, tuple[type[Sampler], Arguments, Build]] = {
 def _kind(sampler: Sampler) -> str:
     """The key of a sampler's class in :data:`KINDS`."""
     kind = next((name for name, (cls, *_) in KINDS.items() if type(sampler) is cls), None)
+    if not isinstance(sampler, Sampler):
+        raise GPVIError(
+            f"save_sampler takes a sampler, got {type(sampler).__name__}: of draws save Particles(x), x (n, d), and of "
+            "the result of hmc Particles(result.pooled)"
+        )
     if kind is None:
         raise UnknownName.among("kind of sampler", type(sampler).__name__, (cls.__name__ for cls, *_ in KINDS.values()))
     return kind

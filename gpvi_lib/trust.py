@@ -27,7 +27,7 @@ from tqdm.auto import tqdm
 
 from gpvi_lib.checks import check_count, check_instance, chosen_rng
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.hamiltonian import HMCResult
+from gpvi_lib.hamiltonian import COARSE, HMCResult
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
@@ -307,8 +307,8 @@ def check(
 
     Raises:
         GPVIError: for draws of another shape, not finite or fewer than 20; a target that is not finite there, or whose
-            number for one draw depends on the others; quantities of another shape; or if ArviZ is not installed (the
-            extra ``paper``).
+            number for one draw depends on the others; quantities of another shape; repeats that are copies; or if ArviZ
+            is not installed (the extra ``paper``).
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
@@ -323,12 +323,14 @@ def check(
     if not (hasattr(target, "dim") and callable(getattr(target, "log_prob", None))):
         raise GPVIError(f"the target must have dim and log_prob(x), got {type(target).__name__}: see gpvi_lib.Target")
     parts = _as_parts(sampler)
+    _refuse_copies(parts)
     rng = chosen_rng(rng, seed, _where(parts[0]))
     no_density = next(filter(None, (_no_density(part, rng) for part in parts)), None)
     no_signs = next(filter(None, (_no_signs(part, no_density) for part in parts)), None)
     calls = len(parts) * math.ceil(num_samples / AT_ONCE) + math.ceil(SCORED / AT_ONCE)
     with tqdm(total=calls, desc="check", disable=not progress, leave=False, delay=3) as bar:
         drawn = [_drawn(part, target, num_samples, no_density is None, rng, bar) for part in parts]
+        no_weights = no_density or _too_coarse(drawn)
         check_all_data(target, drawn[0].x)
         check_rows(lambda rows: log_prob(target, rows), drawn[0].x)
         check_slope(target, drawn[0].x, _few(target, drawn[0].x), stacklevel=3)
@@ -337,13 +339,15 @@ def check(
         x = torch.cat([one.x[:share] if _independent(part) else _thinned(one, share) for part, one in pairs])
         s = _scores(target, x, bar)
     findings: list[Finding] = []
-    if no_density is None:
+    if no_weights is None:
         findings += _worst([weight_findings(_log_weights(one)) for one in drawn])
     if no_signs is None:
         findings += _worst([[fold_finding(_signs(one))] for one in drawn])
     findings += [ksd_finding(x.double(), s.double(), rng), spread_finding(x.double(), s.double())]
-    missing = dict.fromkeys(("k_hat", "weights", "elbo"), no_density) | {"folds": no_signs}
-    if len(parts) > 1:
+    missing = dict.fromkeys(("k_hat", "weights", "elbo"), no_weights) | {"folds": no_signs}
+    if isinstance(sampler, HMCResult) and not sampler.apart:
+        missing["r_hat"] = "all chains started at one point, so that they may agree on a part: start them apart"
+    elif len(parts) > 1:
         found = [_quantities(one, quantities or _default_quantities(target)) for one in drawn]
         n = min(len(one) for one in found)
         findings.append(r_hat_finding(torch.stack([one[:n] for one in found])))
@@ -353,7 +357,42 @@ def check(
         _subject(parts, target, drawn),
         tuple(findings),
         {key: why for key, why in missing.items() if why},
-        _blind(parts, no_density is None),
+        _blind(parts, no_weights is None),
+    )
+
+
+@torch.no_grad()
+def _refuse_copies(parts: list[Sampler | Tensor]) -> None:
+    """Repeats that are copies agree whatever they found.
+
+    Raises:
+        GPVIError: naming two of them.
+    """
+    seen: dict[bytes, int] = {}
+    for number, part in enumerate(parts):
+        x = part if isinstance(part, Tensor) else _first_draws(part)
+        first = seen.setdefault(x.double().cpu().contiguous().numpy().tobytes(), number)
+        if first != number:
+            raise GPVIError(
+                f"repeats {first} and {number} are copies of each other, and would agree whatever they found: train "
+                "each from its own start and with its own seed"
+            )
+
+
+def _first_draws(sampler: Sampler) -> Float[Tensor, "n d"]:
+    """Those of one seed: copies have the same."""
+    return sampler.sample(LEAST if _independent(sampler) else None, torch.Generator(_where(sampler)).manual_seed(0))
+
+
+def _too_coarse(drawn: list[_Drawn]) -> str | None:
+    """Why log p cannot be weighed, in words, if rounding moves it by more than ``COARSE`` nats."""
+    log_p = torch.cat([one.log_p for one in drawn])
+    most, eps = float(log_p.abs().median()), torch.finfo(log_p.dtype).eps
+    if most * eps <= COARSE:
+        return None
+    return (
+        f"log_prob is {most:.2g} in size, where numbers of {log_p.dtype} are {most * eps:.2g} nats apart: compute "
+        "in float64, or subtract a constant"
     )
 
 

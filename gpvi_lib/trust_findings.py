@@ -128,6 +128,7 @@ MEANINGS = {
         "trust": "On average the draws are as wide as the slope at them asks for, which does not prove enough width.",
         "look": "The draws are too narrow or too wide somewhere: do not read intervals off them.",
         "don't": "The draws are far too narrow, far too wide or off the target: their uncertainty is not the target's.",
+        "outwards": "log_prob grows away from the draws: it is the negative of a log-density, or they are off it.",
     },
     "folds": {
         "trust": "det J has one sign at all draws: no fold was seen, which does not prove that there is none.",
@@ -293,7 +294,8 @@ def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"]) -> Finding:
     )
     shown = f"{whole:.2f} ± {error:.2f}" + (f", {where}: {parts[where][0]:.2f}" if where else "")
     arrays = {"values": values.cpu(), "errors": errors.cpu()} | ends
-    return Finding("spread", TITLES["spread"], whole, shown, verdict, MEANINGS["spread"][verdict], rule, arrays)
+    meaning = "outwards" if whole + z * error < 0 else verdict
+    return Finding("spread", TITLES["spread"], whole, shown, verdict, MEANINGS["spread"][meaning], rule, arrays)
 
 
 def _parts(

@@ -230,7 +230,20 @@ def test_a_dropped_mode_is_seen_by_repeats_alone(rng):
     assert "no draw is near" in check(left, MODES, rng).blind
     report = check([left, right], MODES, rng)
     assert report["r_hat"].verdict == report.verdict == "don't"
-    assert check([left, left], MODES, rng)["r_hat"].verdict == "trust"
+    apart = MeanField(torch.tensor([-6.01, 0.0]), 1.0)
+    assert check([left, apart], MODES, rng)["r_hat"].verdict == "trust"
+
+
+def test_copies_are_no_repeats(rng):
+    """A seed that is used again has the same sampler, or the same chain, twice."""
+    one, x = MeanField(torch.zeros(2), 1.0), torch.randn(100, 2, generator=rng)
+    for parts in (
+        [one, MeanField(torch.ones(2), 1.0), one],
+        [x, x + 1, x],
+        [Particles(x), Particles(x + 1), Particles(x)],
+    ):
+        with pytest.raises(GPVIError, match="repeats 0 and 2 are copies of each other"):
+            check(parts, NORMAL, rng)
 
 
 def test_folds_are_flagged_by_the_rarer_sign(rng):
@@ -456,7 +469,7 @@ BAD = {
     "outside": (X[:, :2], Half(), {}, "log_prob of Half is not finite at [0-9]+ of 50 points"),
     "precision": (X[:, :2], Double(), {}, "computes in torch.float64"),
     "no target": (X, lambda x: x, {}, "the target must have dim and log_prob"),
-    "quantities": ([X, X], NORMAL, {"quantities": lambda x: x[:, 0]}, "must map draws"),
+    "quantities": ([X, X + 1], NORMAL, {"quantities": lambda x: x[:, 0]}, "must map draws"),
     "num_samples": (Shifted(), NORMAL, {"num_samples": 10}, "num_samples must be a whole number >= 100"),
 }
 

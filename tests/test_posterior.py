@@ -164,7 +164,7 @@ def test_counts_are_not_to_be_standardised(normal, recwarn):
 
     Posterior(nn.Linear(2, 1), poisson, normal(9, 2), torch.full((9,), 40.0))
     assert not [warning for warning in recwarn if issubclass(warning.category, ScaleWarning)]
-    with pytest.warns(ScaleWarning, match="targets of size 40.5"):
+    with pytest.warns(ScaleWarning, match="targets of size 40.5 .*: standardise inputs, and give targets another unit"):
         Posterior(nn.Linear(2, 1), lambda o, y: -(o.squeeze(-1) - y).square(), normal(9, 2), torch.full((9,), 40.5))
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpvi_lib.errors import DivergedError, GPVIError
+from gpvi_lib.targets.looks import add_hint
 
 
 @runtime_checkable
@@ -64,11 +65,13 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
     try:
         value = target.log_prob(x) if batch is None else target.log_prob(x, batch)
     except TypeError as error:
-        if batch is None or "positional argument" not in str(error):
-            raise
-        raise GPVIError(
-            f"{type(target).__name__} has num_data, so it needs log_prob(x, batch), batch for indices of data"
-        ) from error
+        if "positional argument" in str(error):
+            raise GPVIError(_signature(target, batch, str(error))) from error
+        add_hint(error, x)
+        raise
+    except Exception as error:
+        add_hint(error, x)
+        raise
     if not isinstance(value, Tensor):
         raise ValueError(
             f"{type(target).__name__}.log_prob must return a tensor of one number per point, got "
@@ -80,6 +83,13 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
             f"{tuple(value.shape)}; sum over everything but the first axis"
         )
     return value
+
+
+def _signature(target: Target, batch: Tensor | None, said: str) -> str:
+    name = type(target).__name__
+    if batch is not None:
+        return f"{name} has num_data, so it needs log_prob(x, batch), batch for indices of data"
+    return f"{name}.log_prob must take points alone, as in log_prob(self, x, batch=None): {said}"
 
 
 def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Float[Tensor, "n d"]:
@@ -106,7 +116,11 @@ def _value_and_score(target: Target, x: Tensor, batch: Tensor | None) -> tuple[T
         value = log_prob(target, x, batch)
         if not value.requires_grad:
             raise ValueError(_not_differentiable(target))
-        (gradient,) = torch.autograd.grad(value.sum(), x)
+        try:
+            (gradient,) = torch.autograd.grad(value.sum(), x)
+        except RuntimeError as error:
+            add_hint(error, x)
+            raise
     return value.detach(), gradient
 
 
@@ -208,18 +222,30 @@ def _check_twice_differentiable(target: Target, x: Tensor, batch: Tensor | None)
         raise ValueError(f"{type(target).__name__}.score must be differentiable in x: it returns a constant")
 
 
-def _check_precision(target: Target, x: Tensor, batch: Tensor | None) -> None:
-    """Say so if the target refuses these points for their precision alone."""
+def check_precision(density: Callable[[Tensor], Tensor], x: Tensor, name: str) -> None:
+    """Say so if a density refuses these points for their precision alone.
+
+    Raises:
+        ValueError: naming both precisions.
+
+    Example:
+        >>> check_precision(lambda x: x @ torch.ones(2), torch.zeros(1, 2), "log_prob")  # silent where all is well
+    """
     other = torch.float32 if x.dtype == torch.float64 else torch.float64
-    try:
-        with torch.no_grad():
-            log_prob(target, x.to(other), batch)
-    except (RuntimeError, ValueError, TypeError):
-        return  # then it is not the precision
-    raise ValueError(
-        f"{type(target).__name__} computes in {other} and the sampler draws {x.dtype}: give the sampler "
-        f"dtype={other} (or initial values of it), or convert the target's data"
-    ) from None
+
+    def refuses(x: Tensor) -> bool:
+        try:
+            with torch.no_grad():
+                density(x)
+        except (RuntimeError, ValueError, TypeError):
+            return True
+        return False
+
+    if refuses(x) and not refuses(x.to(other)):
+        raise ValueError(
+            f"{name} computes in {other} and the sampler draws {x.dtype}: give the sampler "
+            f"dtype={other} (or initial values of it), or convert the target's data"
+        ) from None
 
 
 def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> None:
@@ -233,8 +259,10 @@ def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None =
     """
     try:
         value = log_prob(target, x, batch)
+    except torch.linalg.LinAlgError:  # whatever the other precision would do
+        raise
     except RuntimeError:
-        _check_precision(target, x, batch)
+        check_precision(lambda rows: log_prob(target, rows, batch), x, type(target).__name__)
         raise
     _refuse_not_finite(target, "log_prob", value)
     try:
@@ -256,8 +284,8 @@ def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None =
 def _refuse_not_finite(target: Target, name: str, tensor: Tensor) -> None:
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(
-            f"the {name} of {type(target).__name__} is not finite at the sampler's first points; "
-            "check the target there, or start the sampler closer to it"
+            f"the {name} of {type(target).__name__} is not finite at the sampler's first points: look for NaN in its "
+            "data; put parameters that have a support, such as scales, into Constrained; or start the sampler closer"
         )
 
 
@@ -265,8 +293,8 @@ def _refuse_not_finite(target: Target, name: str, tensor: Tensor) -> None:
 def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"]) -> None:
     """Refuse a log-density whose number for one point depends on the others, at two points near the first of ``x``.
 
-    One that draws random numbers, and so differs from itself, is let through, and so is one that is made for a certain
-    number of points.
+    One that draws random numbers, and so differs from itself, is let through. One that is made for a certain number of
+    points has to give them the same numbers in another order.
 
     Raises:
         GPVIError: naming the numbers.
@@ -282,13 +310,47 @@ def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"]) -> 
     try:
         alone = torch.cat(list(each()))
     except (RuntimeError, ValueError):
+        _check_order(density, x, mixed)
         return
     try:
         together = density(pair)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise GPVIError(f"{mixed} ({error})") from error
     if not _alike(alone, together) and torch.equal(alone, torch.cat(list(each()))):
         raise GPVIError(f"{mixed} (alone two have {alone.tolist()}, together {together.tolist()})")
+
+
+def _check_order(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], mixed: str) -> None:
+    """Refuse a density of a certain number of points that gives each a number of its place, such as of its own datum.
+
+    It has as many points as data, perhaps by chance.
+    """
+    away = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    points = x.detach() + 0.1 * away.to(x)
+    try:
+        values, turned = density(points), density(points.flip(0))
+    except (RuntimeError, ValueError):
+        return
+    if not _alike(values.flip(0), turned) and torch.equal(values, density(points)):
+        raise GPVIError(f"{mixed} (the {len(x)} points have other numbers in another order: {len(x)} data?)")
+
+
+@torch.no_grad()
+def check_fixed(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"]) -> None:
+    """Refuse a density that has another number at each evaluation.
+
+    Raises:
+        GPVIError: with the remedy.
+
+    Example:
+        >>> check_fixed(lambda x: -0.5 * x.square().sum(-1), torch.zeros(1, 2))  # silent where all is well
+    """
+    first, second = density(x), density(x)
+    if not _alike(first, second):
+        raise GPVIError(
+            f"log_prob has another number at each evaluation ({first[0].item():.6g}, then {second[0].item():.6g}): "
+            "take all data in place of a minibatch, and a module without dropout, as .eval() makes it"
+        )
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

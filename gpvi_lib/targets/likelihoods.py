@@ -82,7 +82,7 @@ class NormalMixture(MixtureSameFamily):
 
     def interval(self, level: float) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """The central interval that holds ``level``, in (0, 1), of the probability: its lower and upper ends."""
-        if not 0 < level < 1:
+        if not isinstance(level, int | float) or not 0 < level < 1:
             raise ValueError(f"the level of an interval must be between 0 and 1, such as 0.9, got {level}")
         return self.icdf((1 - level) / 2), self.icdf((1 + level) / 2)
 

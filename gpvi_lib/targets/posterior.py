@@ -57,7 +57,7 @@ class ScaleWarning(UserWarning):
 
 
 class SignWarning(UserWarning):
-    """The likelihood of a :class:`Posterior` grows as the weights do, as a loss would: a log-probability falls."""
+    """A log-density of one's own, or a likelihood, grows as the points or weights do, as a loss would."""
 
 
 def _named(name: str, values: object) -> dict[str, Any]:
@@ -117,15 +117,20 @@ def _far_from_one(part: Tensor) -> str:
     return f"of at most {most:.3g}" if 0 < most < SMALL else ""
 
 
-def _warn_of_scale(inputs: Tensor | Several, targets: Tensor | None) -> None:
-    """Say so where data are far from order one, for which the default prior is made."""
+def _warn_of_scale(inputs: Tensor | Several, targets: Tensor | None, normal: bool) -> None:
+    """Say so where data are far from order one, for which the default prior is made.
+
+    Targets that are not normal, such as times, may have no negative values: they can only have another unit.
+    """
     parts = (_named("inputs", inputs) | ({} if targets is None else {"targets": targets})).items()
     far = {name: size for name, part in parts if part.is_floating_point() and (size := _far_from_one(part))}
     if far:
         sizes = " and ".join(f"{name} {size}" for name, size in far.items())
+        remedy = "standardise them, as RegressionData.standardised does"
+        if "targets" in far and not normal:
+            remedy = "standardise inputs, and give targets another unit"
         warnings.warn(
-            f"the default prior is for numbers of order one, and there are {sizes}: standardise "
-            "them, as RegressionData.standardised does, or give a prior",
+            f"the default prior is for numbers of order one, and there are {sizes}: {remedy}, or give a prior",
             ScaleWarning,
             stacklevel=3,
         )
@@ -199,15 +204,14 @@ class Posterior:
         self.likelihood = likelihood
         self.inputs: Any = inputs  # a tensor, or Several
         self.targets = targets
-        dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
+        dtype = self._dtype(inputs)
         self.prior = NormalPrior(self.network.fan_in_scale(dtype).to(inputs.device)) if prior is None else prior
         self.dim, self.num_data = self.network.dim, len(inputs)
         check_prior(self.prior, self.dim, self.inputs)
         if prior is None:
-            counts = not isinstance(likelihood, NormalLikelihood) and (
-                not targets.is_floating_point() or bool((targets == targets.round()).all())
-            )
-            _warn_of_scale(self.inputs, None if counts else targets)  # counts cannot be standardised
+            normal = isinstance(likelihood, NormalLikelihood)
+            counts = not normal and (not targets.is_floating_point() or bool((targets == targets.round()).all()))
+            _warn_of_scale(self.inputs, None if counts else targets, normal)
         self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
         self._check_rows(dtype)
         self._check_likelihood(dtype)
@@ -343,15 +347,30 @@ class Posterior:
         if not torch.allclose(together, alone, rtol=close, atol=close * scale, equal_nan=True):
             raise ValueError(TIED)
 
+    @staticmethod
+    def _dtype(inputs: Any) -> torch.dtype:
+        """Of the weights."""
+        return inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
+
+    @torch.no_grad()
     def _check_held_out(self, inputs: Any, targets: Tensor) -> None:
         """Data put aside have to be such as the others."""
-        _check_data(inputs, targets)
+        try:
+            _check_data(inputs, targets)
+        except ValueError as error:
+            raise ValueError(f"held_out: {error}") from None
         for name, seen, aside in (("inputs", self.inputs, inputs), ("targets", self.targets, targets)):
             if (seen.shape[1:], seen.dtype, seen.device) != (aside.shape[1:], aside.dtype, aside.device):
                 raise ValueError(
                     f"held_out: its {name} are {tuple(aside.shape[1:])} {aside.dtype} on {aside.device} each, those of "
                     f"the others {tuple(seen.shape[1:])} {seen.dtype} on {seen.device}: convert them"
                 )
+        if hasattr(self.likelihood, "check"):
+            weights = torch.zeros(1, self.dim, dtype=self._dtype(self.inputs), device=inputs.device)
+            try:
+                self.likelihood.check(self._evaluated(weights, inputs[:1]), targets)
+            except ValueError as error:
+                raise ValueError(f"held_out: {error}") from None
 
     @torch.no_grad()
     def held_out_log_likelihood(self, w: Float[Tensor, "n d"], most: int | None = None) -> Float[Tensor, ""]:
@@ -438,7 +457,8 @@ class Posterior:
         """
         if not isinstance(w, Tensor):
             raise ValueError(
-                f"w must hold weights (n, {self.dim}), got {type(w).__name__}: give sampler.sample(n, rng)"
+                f"w must hold weights (n, {self.dim}), got {type(w).__name__}: give sampler.sample(n, rng), or of the "
+                "result of hmc its .pooled"
             )
         if not hasattr(self.likelihood, "predictive"):
             raise ValueError(
