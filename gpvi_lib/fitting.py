@@ -434,6 +434,8 @@ def _check_arguments(sampler: Sampler, target: Target, objective: Objective, rng
             f"{type(target).__name__} is no target, it has no {' and no '.join(missing)}: a target is an object with "
             "dim and log_prob(x), one number per row of x"
         )
+    if callable(target.dim):
+        raise ValueError(f"dim of {type(target).__name__} is a method: make it a number, or a property")
     check_rng(rng)
 
 

@@ -33,6 +33,10 @@ COARSE = 0.1
 """Nats between neighbouring values of log p from which on accepting is rounding."""
 
 
+UNBOUNDED = 1e4
+"""Times as large as the first step, the adapted one has met no slope that would hold it."""
+
+
 @dataclass(frozen=True)
 class HMCResult:
     """Draws and diagnostics.
@@ -360,7 +364,7 @@ def hmc(
         raise ValueError(f"target_acceptance is a share between 0 and 1, got {target_acceptance}")
     if adapt and not burn_in > 0:
         raise ValueError(f"adapt finds the step size in the burn-in: give burn_in > 0, got {burn_in}")
-    chains = _Chains(log_prob, initial, rng)
+    chains, first = _Chains(log_prob, initial, rng), step_size
     chains.adaptation = DualAveraging(step_size, target_acceptance) if adapt else None
     if checkpoint is not None:
         settings = {"step_size": step_size, "num_leapfrog": num_leapfrog, "burn_in": burn_in, "thin": thin}
@@ -403,7 +407,7 @@ def hmc(
     if grows_outwards(lambda x: value_and_score(chains.log_prob, x)[1], chains.x):
         warnings.warn(wrong_sign("log_prob"), SignWarning, stacklevel=2)
     else:
-        _judge(result, label, adapt)
+        _judge(result, label, first if adapt else None)
     return result
 
 
@@ -440,8 +444,19 @@ def _check(step_size: float, num_leapfrog: int | tuple[int, int], num_steps: int
         raise ValueError(f"burn_in = {burn_in} and thin = {thin} leave no draw of num_steps = {num_steps}")
 
 
-def _judge(result: HMCResult, label: str, adapt: bool) -> None:
-    """Warn of an acceptance rate that says that the step is far too large or far too small."""
+def _judge(result: HMCResult, label: str, first: float | None) -> None:
+    """Warn of an acceptance rate that says that the step is far too large or far too small.
+
+    ``first`` is the step that an adaptation started from.
+    """
+    if first is not None and result.step_size > UNBOUNDED * first:
+        warnings.warn(
+            f"{label}: the step grew from {first:.3g} to {result.step_size:.3g}, so log_prob hardly changes: is the "
+            "prior of every parameter proper, and is each determined by prior or data?",
+            AcceptanceWarning,
+            stacklevel=3,
+        )
+        return
     rate, stuck = float(result.acceptance.mean()), int((result.acceptance < 0.1).sum())
     few = rate < 0.1
     if 0.1 <= rate <= 0.99:
@@ -459,7 +474,7 @@ def _judge(result: HMCResult, label: str, adapt: bool) -> None:
         "too large: the chains hardly move" if few else "smaller than needed: the chains move slowly for their cost"
     )
     remedy = f"a {'smaller' if few else 'larger'} step_size"
-    remedy = "a longer burn_in" if adapt else f"{remedy}, or adapt=True, which finds one in the burn-in"
+    remedy = f"{remedy}, or adapt=True, which finds one in the burn-in" if first is None else "a longer burn_in"
     warnings.warn(
         f"{label}: acceptance rate after the burn-in {problem}, so step_size = {result.step_size:.3g} is {meaning}. "
         f"Use {remedy}.",

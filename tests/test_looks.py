@@ -28,6 +28,7 @@ from gpvi_lib import (
     save_sampler,
 )
 from gpvi_lib.errors import DivergedError, GPVIError
+from gpvi_lib.hamiltonian import AcceptanceWarning
 from gpvi_lib.targets.base import check_rows
 from gpvi_lib.targets.looks import grows_outwards
 from gpvi_lib.targets.posterior import SignWarning
@@ -146,6 +147,26 @@ def test_chains_from_one_point_are_not_compared(normal):
     assert not together.apart and apart.apart
     assert "start them apart" in check(together, MODES, seed=0).missing["r_hat"]
     assert "r_hat" not in check(apart, MODES, seed=0).missing
+
+
+def test_a_density_that_does_not_change_is_named(normal):
+    long = SHORT | {"num_steps": 120, "burn_in": 100, "adapt": True}
+    with pytest.warns(AcceptanceWarning, match="the step grew from 0.1 to .* so log_prob hardly changes"):
+        hmc(FLAT.log_prob, normal(4, 2).float(), **long)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AcceptanceWarning)
+        hmc(lambda x: -half_square(x / 30), normal(4, 2).float(), **long)
+
+
+def test_a_dim_that_is_a_method_is_named():
+    class Method:
+        log_prob = staticmethod(lambda x: -half_square(x))
+
+        def dim(self):
+            return 2
+
+    with pytest.raises(ValueError, match="dim of Method is a method: make it a number, or a property"):
+        fit(MeanField(torch.zeros(2)), Method(), NegativeELBO(4), steps=1, **TRAINED)
 
 
 # matrices

@@ -52,6 +52,7 @@ def run_snippet(text, heading, monkeypatch, folder, *changes, after=()):
 
 
 FEW = ("steps=2_000", "steps=20")
+SHORT_CHAINS = ("num_steps=1_500, burn_in=500", "num_steps=60, burn_in=40")
 
 
 def test_the_snippet_for_a_density_runs(monkeypatch, tmp_path):
@@ -64,6 +65,31 @@ def test_the_snippet_for_a_density_of_your_own_runs(monkeypatch, tmp_path):
     assert names["sampler"].sample(9, seed=0).shape == (9, 5)
 
 
+def test_the_snippet_for_an_unknown_scale_runs(monkeypatch, tmp_path):
+    names = run_snippet(OWN_MODEL, "A density", monkeypatch, tmp_path, FEW)
+    names = run_snippet(OWN_MODEL, "A scale that you do not know", monkeypatch, tmp_path, FEW, after=names)
+    assert names["x"].shape == (1_000, 5) and names["x"].isfinite().all()
+    torch.testing.assert_close(names["units"].scale, names["draws"].std(0))
+
+
+def test_the_snippets_for_named_parameters_predict(monkeypatch, tmp_path):
+    names = run_snippet(OWN_MODEL, "Named and constrained parameters", monkeypatch, tmp_path)
+    heading = "Predictions are the likelihood's"
+    text = OWN_MODEL.replace(heading, f"## A\n{heading}")
+    names = run_snippet(text, "A", monkeypatch, tmp_path, after=names)
+    assert (names["low"] <= names["high"]).all() and names["log_likelihood"].shape == (5,)
+    assert names["chains"].apart and (names["log_likelihood"] < 0).all()
+
+
+def test_the_snippet_for_nuts_runs(monkeypatch, tmp_path):
+    heading = "NUTS comes from Pyro"
+    names = run_snippet(OWN_MODEL, "HMC first, for a small problem", monkeypatch, tmp_path, SHORT_CHAINS)
+    fewer = ("num_samples=1_000, warmup_steps=500", "num_samples=10, warmup_steps=5, disable_progbar=True")
+    text = OWN_MODEL.replace(heading, f"## A\n{heading}")
+    names = run_snippet(text, "A", monkeypatch, tmp_path, fewer, after=names)
+    assert names["draws"].shape == (10, 20)
+
+
 def test_a_receiver_predicts_without_the_training_data(monkeypatch, tmp_path):
     """As the page says under "Later, elsewhere"."""
     names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
@@ -74,8 +100,7 @@ def test_a_receiver_predicts_without_the_training_data(monkeypatch, tmp_path):
 
 
 def test_the_snippet_for_hmc_runs(monkeypatch, tmp_path):
-    shorter = ("num_steps=1_500, burn_in=500", "num_steps=60, burn_in=40")
-    names = run_snippet(OWN_MODEL, "HMC first, for a small problem", monkeypatch, tmp_path, shorter)
+    names = run_snippet(OWN_MODEL, "HMC first, for a small problem", monkeypatch, tmp_path, SHORT_CHAINS)
     assert names["draws"].shape == (20, 16, 20) and names["draws"].isfinite().all()
 
 

@@ -173,7 +173,8 @@ class Constrained:
         >>> parts = {"mu": constraints.real, "tau": constraints.positive, "eta": (constraints.real, (8,))}
         >>> target, rng = Constrained(log_joint, parts), torch.Generator().manual_seed(0)
         >>> settings = {"step_size": 0.3, "num_leapfrog": 5, "num_steps": 20, "burn_in": 10, "adapt": True}
-        >>> draws = hmc(target.log_prob, torch.zeros(4, target.dim), **settings, rng=rng, progress=False).samples
+        >>> start = torch.randn(4, target.dim, generator=rng)
+        >>> draws = hmc(target.log_prob, start, **settings, rng=rng, progress=False).samples
         >>> {name: tuple(value.shape) for name, value in target.constrain(draws).items()}
         {'mu': (10, 4), 'tau': (10, 4), 'eta': (10, 4, 8)}
     """
