@@ -285,3 +285,27 @@ def test_how_the_draws_of_hmc_are_kept(normal, tmp_path):
     posterior = Posterior(torch.nn.Linear(2, 2), CategoricalLikelihood(), normal(9, 2).float(), torch.arange(9) % 2)
     with pytest.raises(ValueError, match="or of the result of hmc its .pooled"):
         posterior.predictive(result, normal(2, 2).float())
+
+
+@pytest.mark.parametrize(
+    ("distribution", "targets", "name"),
+    [
+        (lambda o: torch.distributions.Poisson(o.exp()), torch.linspace(0, 2, 9), "Poisson: IntegerGreaterThan"),
+        (lambda o: torch.distributions.Bernoulli(logits=o), 1.0 + torch.arange(9) % 2, "Bernoulli: Boolean"),
+    ],
+    ids=["rates", "labels from 1"],
+)
+def test_targets_outside_the_support_are_named(distribution, targets, name, normal):
+    with pytest.raises(ValueError, match=f"some targets are outside the support of the likelihood's {name}"):
+        Posterior(
+            torch.nn.Linear(2, 1), lambda o, y: distribution(o.squeeze(-1)).log_prob(y), normal(9, 2).float(), targets
+        )
+
+
+def test_two_sigmoids_are_no_softmax(normal):
+    """At weights of zero both have outputs of one half."""
+    module, labels = torch.nn.Linear(2, 2), torch.arange(9) % 2
+    data = (CategoricalLikelihood(), normal(9, 2).float(), labels)
+    assert Posterior(torch.nn.Sequential(module, torch.nn.Sigmoid()), *data).dim == 6
+    with pytest.raises(ValueError, match="leave out its last Softmax"):
+        Posterior(torch.nn.Sequential(module, torch.nn.Softmax(-1)), *data)

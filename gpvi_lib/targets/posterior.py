@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,6 +35,9 @@ SMALL = 0.1
 
 SIZES = (1, 2, 4, 16, 64)
 """By how much weights are enlarged to tell a log-probability from a loss."""
+SUPPORTED = 1_000
+"""Data whose targets have to be in the support of the likelihood, at most."""
+
 TRIED = 16
 """So many networks are asked for it, on so many data at most."""
 
@@ -212,9 +216,11 @@ class Posterior:
             normal = isinstance(likelihood, NormalLikelihood)
             counts = not normal and (not targets.is_floating_point() or bool((targets == targets.round()).all()))
             _warn_of_scale(self.inputs, None if counts else targets, normal)
-        self._check_outputs(torch.zeros(1, self.dim, dtype=dtype, device=inputs.device))
+        noise = torch.randn(1, self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        self._check_outputs(0.1 * noise.to(inputs.device))
         self._check_rows(dtype)
         self._check_likelihood(dtype)
+        self._check_support(dtype)
         self._warn_of_a_loss(dtype)
         if held_out is not None:
             if not isinstance(held_out, tuple | list) or len(held_out) != 2:
@@ -249,6 +255,15 @@ class Posterior:
             f"the likelihood works only where there are as many networks as data: targets {tuple(targets.shape)} meet "
             f"outputs {tuple(outputs.shape)}, and one column of either wants .squeeze(-1): {why}"
         )
+
+    @torch.no_grad()
+    def _check_support(self, dtype: torch.dtype) -> None:
+        """Refuse targets to which a distribution of torch, as the likelihood, gives no probability, at some data."""
+        rows = _evenly(len(self.inputs), SUPPORTED, self.inputs.device)
+        weights = torch.zeros(1, self.dim, dtype=dtype, device=self.inputs.device)
+        why = self._failure(self.network(weights, self.inputs[rows]), self.targets[rows]) or ""
+        if found := re.search(r"within the support \((.*)\) of the distribution (\w+)", why):
+            raise ValueError(f"some targets are outside the support of the likelihood's {found[2]}: {found[1]}")
 
     def _warn_of_a_loss(self, dtype: torch.dtype) -> None:
         """Say so where larger weights, which miss the data more, have the larger likelihood.
