@@ -19,9 +19,11 @@ from gpvi_lib import (
     Generator,
     MeanField,
     NegativeELBO,
+    NormalLikelihood,
     Particles,
     ParVI,
     Posterior,
+    StreamedPosterior,
     check,
     fit,
     hmc,
@@ -309,3 +311,14 @@ def test_two_sigmoids_are_no_softmax(normal):
     assert Posterior(torch.nn.Sequential(module, torch.nn.Sigmoid()), *data).dim == 6
     with pytest.raises(ValueError, match="leave out its last Softmax"):
         Posterior(torch.nn.Sequential(module, torch.nn.Softmax(-1)), *data)
+
+
+def test_items_of_unequal_length_are_named():
+    items = [(torch.ones(2 + row % 2), torch.tensor(0.5)) for row in range(9)]
+    with pytest.raises(
+        ValueError, match=r"items 0, .*, 7 of the dataset do not go into one tensor: give all inputs one shape"
+    ):
+        StreamedPosterior(torch.nn.Linear(2, 1), NormalLikelihood(1.0), items[:8])
+    triples = [(torch.ones(2), torch.tensor(0.5), 1) for _ in range(9)]
+    with pytest.raises(ValueError, match="must be pairs .*, got tuple: wrap it in a Dataset whose items are"):
+        StreamedPosterior(torch.nn.Linear(2, 1), NormalLikelihood(1.0), triples)

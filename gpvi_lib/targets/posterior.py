@@ -559,8 +559,8 @@ class StreamedPosterior(Posterior):
         super().__init__(module, likelihood, *few, prior, power, held_out)
         self.num_data = number
         with torch.no_grad():
-            at = torch.zeros(1, self.dim, dtype=self.inputs.dtype if self.inputs.is_floating_point() else None)
-            self._outputs = self.network(at.to(self.device), self.inputs[:1]).cpu()
+            noise = torch.randn(1, self.dim, generator=torch.Generator().manual_seed(0), dtype=self._dtype(self.inputs))
+            self._outputs = self.network(0.1 * noise.to(self.device), self.inputs[:1]).cpu()
 
     def _read(self, rows: Int[Tensor, " b"]) -> tuple[Any, Tensor]:
         """Inputs and targets of some data."""
@@ -568,8 +568,17 @@ class StreamedPosterior(Posterior):
         if not items:
             raise ValueError("there are no data: the dataset has 0 items")
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
-            raise ValueError(f"items of the dataset must be pairs (input, target), got {type(items[0]).__name__}")
-        inputs, targets = default_collate(items)
+            raise ValueError(
+                f"items of the dataset must be pairs (input, target), got {type(items[0]).__name__}: give a Dataset "
+                "whose items are"
+            )
+        try:
+            inputs, targets = default_collate(items)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"items {_shown(rows)} of the dataset do not go into one tensor: give all inputs one shape and dtype, "
+                f"as a crop or padding does ({error})"
+            ) from error
         inputs = as_inputs(tuple(inputs) if isinstance(inputs, list) else inputs)
         self._check_read(rows, inputs, targets)
         return inputs.to(self.device), targets.to(self.device)
