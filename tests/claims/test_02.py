@@ -301,13 +301,13 @@ def test_what_longer_runs_at_lambda_1_do():
     step, negative, right = (long[f"history_{key}"] for key in ("step", "negative_share", "accuracy_percent"))
     text = told("02")
     assert (step[1], step[-1]) == (25_000, 375_000) and negative[1:].min() > 0.32 and negative.max() < 0.57
-    assert f"In a longer run {100 * negative[1]:.0f} % are negative at 25,000 steps" in text
+    assert f"With 100 samples a step {100 * negative[1]:.0f} % are negative at 25,000 steps" in text
     elbo, share = float(long["history_elbo"][-1]), (100 * negative[1:].min(), 100 * negative[1:].max())
     assert round(elbo, -3) == -34_000
     assert f"and {right[-1]:.0f} % after 375,000 steps, the claimed ELBO then −34,000 (1 seed," in text
     assert f"{share[0]:.0f} to {share[1]:.0f} % of the determinants are negative from 25,000 to 375,000 steps" in text
     three = Runs("classification-4").metric("gpvi_exact_jac", "accuracy_percent")
-    assert three.round().tolist() == [47] * 3 and "With 100 samples it is 47 % (3 starts)" in text
+    assert three.round().tolist() == [47] * 3 and "With 100 samples a step it is 47 % (3 starts)" in text
     assert f"has {right[1]:.0f} % after 25,000 steps and {right[-1]:.0f} % after 375,000" in text
     still, looks, _ = history("injectivity", "gpvi_lambda_1", "accuracy_percent")
     assert set(still[1:].tolist()) == {23.0} and "another has 23 % at every look after the start" in text

@@ -91,7 +91,7 @@ def definite_at(method):
 def test_with_lambda_1_every_start_is_definite_and_stays_so_under_the_solver_else_only_problem_2():
     assert definite_at("bicgstab_warm_lambda_1").all() and definite_at("exact_lambda_1")[:, 0].all()
     assert definite_at("exact")[:, 0].tolist() == [False, False, True]  # the same W at the start of bicgstab_warm
-    assert diverged("bicgstab_warm")[2] == 1 and "(problem 2's failing $W$ too)" in told("04")
+    assert diverged("bicgstab_warm")[2] == 1 and "(as is problem 2's failing $W$)" in told("04")
 
 
 def test_a_fixed_lambda_of_1_adds_the_unit_matrix_to_the_start_and_changes_nothing_else():

@@ -569,9 +569,12 @@ def test_gpvis_functions_are_narrow_where_hmc_is_nearly_the_posterior():
     assert said.format(*map(np.median, ratios)) in told("17")
 
 
-def test_ten_networks_take_less_than_a_sixth_of_gpvis_time():
-    ours, theirs = (sum(RUNS.record(m, seed).seconds for seed in SEEDS) for m in ("gpvi", "deep_ensemble"))
-    assert 6 < ours / theirs < 7 and "they took less than a sixth of GPVI's time" in told("17")
+def test_ten_networks_take_half_of_gpvis_time():
+    """By medians: one stalled run of GPVI is half of the sum of all."""
+    seconds = {m: [RUNS.record(m, seed).seconds for seed in SEEDS] for m in ("gpvi", "deep_ensemble")}
+    ours, theirs = (np.median(seconds[m]) for m in seconds)
+    assert 0.45 < theirs / ours < 0.55 and "they took half of GPVI's time (medians)." in told("17")
+    assert max(seconds["gpvi"]) > 20 * ours
 
 
 def test_on_boston_the_ensembles_intervals_hold_too_few():

@@ -146,9 +146,7 @@ def test_after_1000_steps_f_svgd_is_nearer_than_svgds_function_in_every_region()
     early = {region: found[:, steps == 1_000] for region, found in path.items()}
     off = {region: int((path[region][:, -1:] > early[region]).sum()) for region in REGIONS}
     assert off == dict.fromkeys(REGIONS, 3) | {"gap": 1}
-    said = (
-        "{} far away, {} just beyond the data, {} among them, {} in the gap. Then it moves off (in the gap one seed)."
-    )
+    said = "{} far away, {} just beyond the data, {} among them, {} in the gap. Then it moves off (in the gap on one"
     assert said.format(*(two(early[region]) for region in ("far", "near", "data", "gap"))) in of_records.told("20")
 
 
