@@ -411,7 +411,7 @@ def test_a_singular_jacobian_is_a_divergence(rng):
     with torch.no_grad():
         dead.hidden[0].weight.zero_()
         dead.hidden[0].bias.fill_(-1.0)
-    with pytest.raises(DivergedError, match="toy: a matrix is singular in step 1; .* noise_scale"):
+    with pytest.raises(DivergedError, match="toy: step 1: a matrix is singular; .* noise_scale"):
         fit(
             dead,
             Gaussian(torch.zeros(2), torch.eye(2)),
@@ -1094,8 +1094,18 @@ class OnePriorEach:
         return -0.5 * (x - torch.arange(5)[:, None]).square().sum(-1)[: len(x)].reshape(5)
 
 
-def test_a_target_made_for_its_particles_is_let_through():
-    fit(five(), OnePriorEach(), ParVI(), steps=1, optimizer=Adam(0.1), seed=0, progress=False)
+class OnePriorForFive(OnePriorEach):
+    """The same for each, but for five particles alone."""
+
+    def log_prob(self, x, batch=None):
+        return -0.5 * x.square().sum(-1)[: len(x)].reshape(5)
+
+
+def test_a_target_made_for_its_particles_is_let_through_if_it_treats_them_alike():
+    settings = {"steps": 1, "optimizer": Adam(0.1), "seed": 0, "progress": False}
+    fit(five(), OnePriorForFive(), ParVI(), **settings)
+    with pytest.raises(GPVIError, match="the 5 points have other numbers in another order"):
+        fit(five(), OnePriorEach(), ParVI(), **settings)
 
 
 class OneTooMany:
