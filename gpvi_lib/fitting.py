@@ -24,7 +24,16 @@ from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.paths import require_writable
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.several import Several
-from gpvi_lib.targets.base import Target, check_all_data, check_finite, check_minibatch, check_rows, log_prob, score
+from gpvi_lib.targets.base import (
+    Target,
+    check_all_data,
+    check_finite,
+    check_minibatch,
+    check_rows,
+    log_prob,
+    points_differ,
+    score,
+)
 from gpvi_lib.targets.looks import grows_outwards, wrong_sign
 from gpvi_lib.targets.posterior import SignWarning
 from gpvi_lib.targets.slopes import check_slope
@@ -516,7 +525,7 @@ def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> No
         check_minibatch(target, probe, few)
     else:
         check_all_data(target, probe)
-    check_rows(lambda rows: log_prob(target, rows, few), probe)
+    check_rows(lambda rows: log_prob(target, rows, few), probe, apart=points_differ(target))
     check_slope(target, probe, few, stacklevel=4)
 
 

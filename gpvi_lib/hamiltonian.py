@@ -219,7 +219,7 @@ class _Chains:
                 "counts too, clamp inside it"
             )
         check_fixed(log_prob, self.x)
-        check_rows(log_prob, self.x)
+        check_rows(log_prob, self.x, apart=hasattr(getattr(log_prob, "__self__", None), "num_points"))
         _warn_of_coarse_values(self.value)
         self.step = 0
         self.kept: list[Tensor] = []
@@ -404,7 +404,7 @@ def hmc(
     rates = chains.acceptance / after, chains.energy_error / after
     apart = bool((initial != initial[:1]).any())
     result = HMCResult(torch.stack(chains.kept), *rates, step_size, chains.clock(), apart)
-    if grows_outwards(lambda x: value_and_score(chains.log_prob, x)[1], chains.x):
+    if grows_outwards(lambda x: value_and_score(chains.log_prob, x)[1], chains.x, chains.gradient):
         warnings.warn(wrong_sign("log_prob"), SignWarning, stacklevel=2)
     else:
         _judge(result, label, first if adapt else None)

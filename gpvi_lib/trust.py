@@ -32,7 +32,16 @@ from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
 from gpvi_lib.several import Several
-from gpvi_lib.targets.base import Target, check_all_data, check_finite, check_rows, log_prob, outside_support, score
+from gpvi_lib.targets.base import (
+    Target,
+    check_all_data,
+    check_finite,
+    check_rows,
+    log_prob,
+    outside_support,
+    points_differ,
+    score,
+)
 from gpvi_lib.targets.slopes import check_slope
 from gpvi_lib.trust_findings import (
     fold_finding,
@@ -332,7 +341,7 @@ def check(
         drawn = [_drawn(part, target, num_samples, no_density is None, rng, bar) for part in parts]
         no_weights = no_density or _too_coarse(drawn)
         check_all_data(target, drawn[0].x)
-        check_rows(lambda rows: log_prob(target, rows), drawn[0].x)
+        check_rows(lambda rows: log_prob(target, rows), drawn[0].x, apart=points_differ(target))
         check_slope(target, drawn[0].x, _few(target, drawn[0].x), stacklevel=3)
         share = max(1, SCORED // len(parts))
         pairs = zip(parts, drawn, strict=True)

@@ -1106,6 +1106,9 @@ def test_a_target_made_for_its_particles_is_let_through_if_it_treats_them_alike(
     fit(five(), OnePriorForFive(), ParVI(), **settings)
     with pytest.raises(GPVIError, match="the 5 points have other numbers in another order"):
         fit(five(), OnePriorEach(), ParVI(), **settings)
+    each = OnePriorEach()
+    each.num_points = 5
+    fit(five(), each, ParVI(), **settings)
 
 
 class OneTooMany:

@@ -290,11 +290,11 @@ def _refuse_not_finite(target: Target, name: str, tensor: Tensor) -> None:
 
 
 @torch.no_grad()
-def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"]) -> None:
+def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], apart: bool = False) -> None:
     """Refuse a log-density whose number for one point depends on the others, at two points near the first of ``x``.
 
     One that draws random numbers, and so differs from itself, is let through. One that is made for a certain number of
-    points has to give them the same numbers in another order.
+    points has to give them the same numbers in another order, unless they are ``apart``: each with its own density.
 
     Raises:
         GPVIError: naming the numbers.
@@ -310,7 +310,8 @@ def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"]) -> 
     try:
         alone = torch.cat(list(each()))
     except (RuntimeError, ValueError):
-        _check_order(density, x, mixed)
+        if not apart:
+            _check_order(density, x, mixed)
         return
     try:
         together = density(pair)
@@ -332,7 +333,23 @@ def _check_order(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], m
     except (RuntimeError, ValueError):
         return
     if not _alike(values.flip(0), turned) and torch.equal(values, density(points)):
-        raise GPVIError(f"{mixed} (the {len(x)} points have other numbers in another order: {len(x)} data?)")
+        number = len(x)
+        raise GPVIError(
+            f"{mixed} (the {number} points have other numbers in another order: {number} data? A target that means it "
+            f"has num_points = {number})"
+        )
+
+
+def points_differ(target: Target) -> bool:
+    """Whether a target says that each of its points has a density of its own.
+
+    It does by ``num_points``, or has a likelihood made for so many networks, which :class:`Posterior` has looked at.
+
+    Example:
+        >>> points_differ(Gaussian(torch.zeros(2), torch.eye(2)))
+        False
+    """
+    return hasattr(target, "num_points") or hasattr(target, "likelihood")
 
 
 @torch.no_grad()

@@ -261,9 +261,14 @@ class Posterior:
         """Refuse targets to which a distribution of torch, as the likelihood, gives no probability, at some data."""
         rows = _evenly(len(self.inputs), SUPPORTED, self.inputs.device)
         weights = torch.zeros(1, self.dim, dtype=dtype, device=self.inputs.device)
-        why = self._failure(self.network(weights, self.inputs[rows]), self.targets[rows]) or ""
-        if found := re.search(r"within the support \((.*)\) of the distribution (\w+)", why):
-            raise ValueError(f"some targets are outside the support of the likelihood's {found[2]}: {found[1]}")
+        try:
+            self.likelihood(self.network(weights, self.inputs[rows]), self.targets[rows])
+        except (RuntimeError, ValueError) as error:
+            found = re.search(r"within the support \((.*)\) of the distribution (\w+)", str(error))
+            if found:
+                raise ValueError(
+                    f"some targets are outside the support of the likelihood's {found[2]}: {found[1]}"
+                ) from error
 
     def _warn_of_a_loss(self, dtype: torch.dtype) -> None:
         """Say so where larger weights, which miss the data more, have the larger likelihood.
