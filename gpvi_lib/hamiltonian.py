@@ -18,7 +18,7 @@ from gpvi_lib import checkpoints
 from gpvi_lib.checks import check_count, check_points, check_positive, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.paths import require_writable
-from gpvi_lib.targets.base import check_fixed, check_precision, check_rows
+from gpvi_lib.targets.base import check_fixed, check_precision, check_rows, points_differ
 from gpvi_lib.targets.looks import add_hint, grows_outwards, wrong_sign
 from gpvi_lib.targets.posterior import SignWarning
 
@@ -219,7 +219,7 @@ class _Chains:
                 "counts too, clamp inside it"
             )
         check_fixed(log_prob, self.x)
-        check_rows(log_prob, self.x, apart=hasattr(getattr(log_prob, "__self__", None), "num_points"))
+        check_rows(log_prob, self.x, apart=points_differ(getattr(log_prob, "__self__", None)))
         _warn_of_coarse_values(self.value)
         self.step = 0
         self.kept: list[Tensor] = []
@@ -485,15 +485,28 @@ def _judge(result: HMCResult, label: str, first: float | None) -> None:
 
 def _warn_of_coarse_values(value: Float[Tensor, " c"]) -> None:
     """Say so where neighbouring numbers of its precision are so far apart that an acceptance rate means little."""
-    most = float(value.abs().max())
-    apart = torch.finfo(value.dtype).eps * most
-    if apart > COARSE:
+    if coarse := coarseness(float(value.abs().max()), value.dtype):
         warnings.warn(
-            f"log_prob is {most:.2g} in size at the start, where numbers of {value.dtype} are {apart:.2g} nats apart: "
-            "which proposals are accepted is rounding. Start in float64, or subtract a constant from log_prob",
+            f"at the start {coarse}: which proposals are accepted is rounding. Start in float64, or subtract a "
+            "constant from log_prob",
             AcceptanceWarning,
             stacklevel=4,
         )
+
+
+def coarseness(size: float, dtype: torch.dtype) -> str | None:
+    """How far apart values of log p are, in words, if that is more than ``COARSE`` nats.
+
+    Example:
+        >>> coarseness(1e7, torch.float32)
+        'log_prob is 1e+07 in size, where numbers of torch.float32 are 1.2 nats apart'
+        >>> coarseness(1e7, torch.float64) is None
+        True
+    """
+    apart = torch.finfo(dtype).eps * size
+    if apart <= COARSE:
+        return None
+    return f"log_prob is {size:.2g} in size, where numbers of {dtype} are {apart:.2g} nats apart"
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from tqdm.auto import tqdm
 
 from gpvi_lib.checks import check_count, check_instance, chosen_rng
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.hamiltonian import COARSE, HMCResult
+from gpvi_lib.hamiltonian import HMCResult, coarseness
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
@@ -394,15 +394,10 @@ def _first_draws(sampler: Sampler) -> Float[Tensor, "n d"]:
 
 
 def _too_coarse(drawn: list[_Drawn]) -> str | None:
-    """Why log p cannot be weighed, in words, if rounding moves it by more than ``COARSE`` nats."""
+    """Why log p cannot be weighed, in words, if rounding moves it too far."""
     log_p = torch.cat([one.log_p for one in drawn])
-    most, eps = float(log_p.abs().median()), torch.finfo(log_p.dtype).eps
-    if most * eps <= COARSE:
-        return None
-    return (
-        f"log_prob is {most:.2g} in size, where numbers of {log_p.dtype} are {most * eps:.2g} nats apart: compute "
-        "in float64, or subtract a constant"
-    )
+    coarse = coarseness(float(log_p.abs().median()), log_p.dtype)
+    return coarse and f"{coarse}: compute in float64, or subtract a constant"
 
 
 def _few(target: Target, x: Tensor) -> Tensor | None:

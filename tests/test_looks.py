@@ -85,7 +85,17 @@ def test_a_density_of_one_number_of_points_has_to_treat_them_alike(normal):
     check_rows(lambda x: for_sixteen(x, 0), x)
     with pytest.raises(GPVIError, match="the 16 points have other numbers in another order: 16 data.*num_points = 16"):
         check_rows(lambda x: for_sixteen(x, 1), x)
-    check_rows(lambda x: for_sixteen(x, 1), x, apart=True)
+    each = Mine(lambda x: for_sixteen(x, 1), 1)
+    each.num_points = 16
+    fit(Particles(x), each, ParVI(SVGD()), steps=1, **TRAINED)
+
+    class Each:
+        num_points, dim = 16, 1
+
+        def log_prob(self, x):
+            return for_sixteen(x, 1)
+
+    assert hmc(Each().log_prob, x, **SHORT).samples.shape == (10, 16, 1)
 
 
 # the sign
@@ -309,7 +319,9 @@ def test_two_sigmoids_are_no_softmax(normal):
     """At weights of zero both have outputs of one half."""
     module, labels = torch.nn.Linear(2, 2), torch.arange(9) % 2
     data = (CategoricalLikelihood(), normal(9, 2).float(), labels)
-    assert Posterior(torch.nn.Sequential(module, torch.nn.Sigmoid()), *data).dim == 6
+    sigmoids = torch.nn.Sequential(module, torch.nn.Sigmoid())
+    assert Posterior(sigmoids, *data, held_out=data[1:]).dim == 6
+    assert StreamedPosterior(sigmoids, data[0], [*zip(*data[1:], strict=True)]).dim == 6
     with pytest.raises(ValueError, match="leave out its last Softmax"):
         Posterior(torch.nn.Sequential(module, torch.nn.Softmax(-1)), *data)
 

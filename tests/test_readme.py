@@ -6,7 +6,7 @@ import tomllib
 import pytest
 import torch
 
-from gpvi_lib import FlatModule, load_sampler
+from gpvi_lib import FlatModule, check, load_sampler
 from gpvi_lib.paths import repository
 
 TEXT = (repository() / "README.md").read_text()
@@ -61,8 +61,11 @@ def test_the_snippet_for_a_density_runs(monkeypatch, tmp_path):
 
 
 def test_the_snippet_for_a_density_of_your_own_runs(monkeypatch, tmp_path):
-    names = run_snippet(OWN_MODEL, "A density", monkeypatch, tmp_path, FEW)
+    """In full, for the page says that `check` trusts it: by a wide margin, of seeds and processors."""
+    names = run_snippet(OWN_MODEL, "A density", monkeypatch, tmp_path)
     assert names["sampler"].sample(9, seed=0).shape == (9, 5)
+    report = check(names["sampler"], names["Mine"](), seed=0, progress=False)
+    assert report.verdict == "trust" and report["weights"].value > 1_900
 
 
 def test_the_snippet_for_an_unknown_scale_runs(monkeypatch, tmp_path):

@@ -340,7 +340,7 @@ def _check_order(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], m
         )
 
 
-def points_differ(target: Target) -> bool:
+def points_differ(target: object) -> bool:
     """Whether a target says that each of its points has a density of its own.
 
     It does by ``num_points``, or has a likelihood made for so many networks, which :class:`Posterior` has looked at.

@@ -216,8 +216,7 @@ class Posterior:
             normal = isinstance(likelihood, NormalLikelihood)
             counts = not normal and (not targets.is_floating_point() or bool((targets == targets.round()).all()))
             _warn_of_scale(self.inputs, None if counts else targets, normal)
-        noise = torch.randn(1, self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
-        self._check_outputs(0.1 * noise.to(inputs.device))
+        self._check_outputs(self._a_network())
         self._check_rows(dtype)
         self._check_likelihood(dtype)
         self._check_support(dtype)
@@ -372,6 +371,11 @@ class Posterior:
         """Of the weights."""
         return inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
 
+    def _a_network(self) -> Float[Tensor, "1 d"]:
+        """Weights whose outputs are looked at: not zero, where all outputs of a layer are alike."""
+        rng = torch.Generator().manual_seed(0)
+        return 0.1 * torch.randn(1, self.dim, generator=rng, dtype=self._dtype(self.inputs)).to(self.inputs.device)
+
     @torch.no_grad()
     def _check_held_out(self, inputs: Any, targets: Tensor) -> None:
         """Data put aside have to be such as the others."""
@@ -386,9 +390,8 @@ class Posterior:
                     f"the others {tuple(seen.shape[1:])} {seen.dtype} on {seen.device}: convert them"
                 )
         if hasattr(self.likelihood, "check"):
-            weights = torch.zeros(1, self.dim, dtype=self._dtype(self.inputs), device=inputs.device)
             try:
-                self.likelihood.check(self._evaluated(weights, inputs[:1]), targets)
+                self.likelihood.check(self._evaluated(self._a_network(), inputs[:1]), targets)
             except ValueError as error:
                 raise ValueError(f"held_out: {error}") from None
 
@@ -564,8 +567,7 @@ class StreamedPosterior(Posterior):
         super().__init__(module, likelihood, *few, prior, power, held_out)
         self.num_data = number
         with torch.no_grad():
-            noise = torch.randn(1, self.dim, generator=torch.Generator().manual_seed(0), dtype=self._dtype(self.inputs))
-            self._outputs = self.network(0.1 * noise.to(self.device), self.inputs[:1]).cpu()
+            self._outputs = self.network(self._a_network(), self.inputs[:1]).cpu()
 
     def _read(self, rows: Int[Tensor, " b"]) -> tuple[Any, Tensor]:
         """Inputs and targets of some data."""
