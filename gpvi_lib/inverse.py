@@ -259,8 +259,12 @@ class HelperNetwork(nn.Module):
 
     def forward(self, head: Float[Tensor, "n k"], gradient: Float[Tensor, "n m d"]) -> Float[Tensor, "n m d"]:
         """Estimate of ``J(z'_i)^{-T} ∇k_ij`` for all pairs."""
-        encoded = torch.relu(self.encode_noise(head))[:, None].expand(-1, gradient.shape[1], -1)
-        return self.trunk(torch.cat([encoded, torch.relu(self.encode_gradient(gradient))], dim=-1))
+        # W [a_i; b_ij] = W_a a_i + W_b b_ij, so that a_i costs one product for all m pairs of point i.
+        first = self.trunk[0]
+        of_noise, of_gradient = first.weight.split(first.in_features // 2, dim=1)
+        noise = F.linear(torch.relu(self.encode_noise(head)), of_noise, first.bias)
+        pairs = F.linear(torch.relu(self.encode_gradient(gradient)), of_gradient)
+        return self.trunk[1:](pairs + noise[:, None])
 
 
 @dataclass

@@ -15,6 +15,7 @@ from gpvi_lib.inverse import (
     BlockInverse,
     DenseInverse,
     HelperInverse,
+    HelperNetwork,
     bicgstab,
     by_pairs,
     by_sources,
@@ -328,6 +329,16 @@ def test_bicgstab_diagnostics(rng):
 
 
 # The helper network
+
+
+@pytest.mark.parametrize("num_layers", [0, 2])
+def test_the_helper_network_joins_both_encodings(rng, num_layers):
+    """It sums two parts of its first layer's product: eq. 10's network applies that layer to joined encodings."""
+    helper = HelperNetwork(2, 4, 8, num_layers, rng, torch.float64, "cpu")
+    head, gradient = torch.randn(3, 2, generator=rng).double(), torch.randn(3, 5, 4, generator=rng).double()
+    noise = torch.relu(helper.encode_noise(head))[:, None].expand(-1, 5, -1)
+    joined = torch.cat([noise, torch.relu(helper.encode_gradient(gradient))], dim=-1)
+    assert_close(helper(head, gradient), helper.trunk(joined))
 
 
 def test_the_helper_learns_the_inverse_transpose(rng):
