@@ -18,6 +18,7 @@ the sum over samples of the inverse transposed Jacobian applied to kernel gradie
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -260,7 +261,7 @@ class HelperNetwork(nn.Module):
     def forward(self, head: Float[Tensor, "n k"], gradient: Float[Tensor, "n m d"]) -> Float[Tensor, "n m d"]:
         """Estimate of ``J(z'_i)^{-T} ∇k_ij`` for all pairs."""
         # W [a_i; b_ij] = W_a a_i + W_b b_ij, so that a_i costs one product for all m pairs of point i.
-        first = self.trunk[0]
+        first = cast(nn.Linear, self.trunk[0])
         of_noise, of_gradient = first.weight.split(first.in_features // 2, dim=1)
         noise = F.linear(torch.relu(self.encode_noise(head)), of_noise, first.bias)
         pairs = F.linear(torch.relu(self.encode_gradient(gradient)), of_gradient)

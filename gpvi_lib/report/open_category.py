@@ -502,7 +502,7 @@ def reliability(runs: Runs, methods: Sequence[str]) -> Figure:
     axes[0, 0].set_ylabel("accuracy")
     axes[1, 0].set_ylabel("images")
     calibrated = plt.Rectangle((0, 0), 1, 1, color="0.85", label="about 95 % of calibrated predictions")
-    fig.legend(handles=[calibrated], loc="outside lower right")
+    fig.legend(handles=[calibrated], loc="outside lower center")
     axes[1, len(methods) // 2].set_xlabel(f"confidence of the prediction, {ECE_BINS} bins")
     return fig
 

@@ -430,21 +430,21 @@ def test_which_function_rows_have_records():
     assert found == {"f_svgd": 3, "f_svgd_closed_form": 3, "f_gfsf": 3, "f_gfsf_closed_form": 3}
 
 
-def test_at_12000_steps_f_svgd_is_level_with_svgd_and_the_ensemble():
+def test_at_12000_steps_f_svgd_is_near_svgd_and_the_ensemble():
     assert FUNCTIONAL.record("f_svgd").config["steps"] == 12_000
     assert [round(functional(m).mean(), 2) for m in ("f_svgd", "f_gfsf")] == [0.09, 0.08]
     assert [round(at_12000(m, "w1").mean(), 2) for m in ("svgd", "deep_ensemble")] == [0.10, 0.08]
     assert [round(metric(m).mean(), 2) for m in ("svgd", "deep_ensemble")] == [0.12, 0.09]
 
 
-def test_at_12000_steps_each_seed_of_f_gfsf_is_nearer_than_gfsf_and_f_svgd_is_level_with_svgd():
+def test_at_12000_steps_each_seed_of_f_gfsf_is_nearer_than_gfsf_and_f_svgd_slightly_nearer_than_svgd():
     assert (
         functional("f_gfsf").max() < at_12000("gfsf", "w1").min() and f"{at_12000('gfsf', 'w1').mean():.2f}" == "0.10"
     )
     apart = functional("f_svgd") - at_12000("svgd", "w1")
-    assert (abs(apart) < metric("reference_draws").min()).all()  # less than exact draws score
-    assert "f-SVGD is level with SVGD in $W_1$, f-GFSF nearer than GFSF." in told("10")
-    assert "f-SVGD is level with SVGD, f-GFSF nearer than GFSF (3 seeds).**" in told("10")
+    assert (apart < 0).all() and (-apart < metric("reference_draws").min()).all()  # by less than exact draws score
+    assert "f-SVGD is slightly nearer than SVGD in $W_1$, f-GFSF than GFSF." in told("10")
+    assert "f-SVGD is slightly nearer than SVGD, f-GFSF than GFSF (3 seeds).**" in told("10")
 
 
 def test_in_the_gap_f_svgd_is_wider_than_the_posterior_and_svgd_narrower():
@@ -744,7 +744,7 @@ def test_mean_field_at_the_printed_rate_by_seed():
     printed, density, ours = (RUNS.metric(m, "elbo") for m in ("mf_vi", "gpvi_exact_density", "mf_vi_best"))
     assert f"(by seed from {min((density - printed).min(), (ours - printed).min()):.0f})" in told("10")
     near = metric("mf_vi") < metric("gpvi_exact_density")
-    assert near.sum() == 2 and "behind the printed one (50,000) on two of three seeds" in told("10")
+    assert near.sum() == 2 and "behind printed (50,000) on two of three seeds" in told("10")
 
 
 def test_the_exact_posterior_of_the_closed_form_prior_is_farther_than_svgd_and_nearer_than_the_runs():

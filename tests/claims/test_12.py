@@ -122,7 +122,7 @@ def test_by_kl_both_exact_densities_beat_the_functional_gradient_on_every_run():
     for name in POTENTIALS:
         dense = np.concatenate([metric(row, name, "kl") for row in ("gpvi_exact_density", "flow_best")])
         assert dense.max() < metric("gpvi_best", name, "kl").min()
-    assert "**By KL our two exact densities beat our one functional gradient on every run.**" in told("12")
+    assert "**By KL our exact density and flow beat our exact Jacobian on every run.**" in told("12")
 
 
 def test_of_our_settings_only_the_functional_gradient_has_noise_1_and_it_alone_loses_a_moon():

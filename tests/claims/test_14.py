@@ -395,7 +395,7 @@ def test_how_far_the_rows_went():
     short = {"gpvi": {20_000}, "gpvi_exact_jac": {375_000, 500_000}}
     assert {m: found for m, found in steps.items() if found != {500_000}} == short
     text = "GPVI with the helper to 20,000 steps, GPVI with the exact inverse and four"
-    assert f"{text} classes to 375,000, where it came apart, all others to 500,000." in of_records.told("14")
+    assert f"{text} classes to 375,000, after it came apart, all others to 500,000." in of_records.told("14")
 
 
 def ranked(c):

@@ -529,7 +529,7 @@ def test_18_without_a_ceiling_one_seed_has_an_exact_kl():
 def test_19_with_held_scores_the_accuracy_rises_in_the_last_layers():
     path = np.stack([arrays("wild-logistic", "svgd_truncated_t100", s)["layer_accuracy"].numpy() for s in range(3)])
     before, after = path[:, 97], path[:, 100]
-    said = f"rises from {before.min():.2f} to {before.max():.2f} at layer 97 to {after.min():.2f} to {after.max():.2f}"
+    said = f"rises from {before.min():.2f}–{before.max():.2f} at layer 97 to {after.min():.2f}–{after.max():.2f}"
     assert f"{said} (3 seeds)." in told_19()
 
 
@@ -554,7 +554,7 @@ def test_19_at_twice_the_rows():
     for size in ("double", "five"):
         assert at_size(f"steps_{size}", "accuracy").mean() > own.mean()
         assert (at_size(f"steps_{size}", "accuracy") > own - 0.01).all()
-    assert "and at more rows not the mean accuracy (single seeds lose up to 0.01)." in told_19()
+    assert "but at more rows the mean accuracy holds (single seeds lose up to 0.01)." in told_19()
 
 
 def ends(found, digits, dash="–"):
