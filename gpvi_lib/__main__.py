@@ -276,15 +276,16 @@ def queue(
         float | None, typer.Option(min=0, help="Minutes, then stop; the same command goes on (exit 75).")
     ] = None,
     dirty: DirtyOption = False,
+    threads: Annotated[int, typer.Option(min=1, help="Of each run; more where cores are left and layers wide.")] = 1,
 ) -> None:
-    """Compute a list of long runs at paper, in its order, one thread each; stopped anywhere, it goes on from there."""
+    """Compute a list of long runs at paper, in its order; stopped anywhere, it goes on from there."""
     from gpvi_lib.experiments import get_experiment
     from gpvi_lib.lab import queue as long_runs
 
     cells = long_runs.read(long_runs.default_path() if path is None else path, get_experiment)
     _print_queue(cells)
     if not show:
-        long_runs.run(cells, jobs, None if budget is None else 60 * budget, dirty, device)
+        long_runs.run(cells, jobs, None if budget is None else 60 * budget, dirty, device, threads)
 
 
 def _print_queue(cells: Sequence[QueuedCell]) -> None:

@@ -136,6 +136,13 @@ def test_a_queue_runs_on_the_device_that_it_is_given(listed, monkeypatch):
         queue.run(cells, jobs=1, device="gpu")
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_record_says_on_how_many_threads_the_queue_ran_it(listed, threads):
+    (queued,) = queue.read(listed({"methods": ["svgd"], "seeds": [0]}), get_experiment)
+    queue.run([queued], jobs=1, threads=threads)
+    assert records.load(queued.cell).device.endswith(f", {threads} threads")
+
+
 def test_two_queues_do_not_run_beside_each_other(listed):
     with queue.only_one():
         assert queue.is_active()

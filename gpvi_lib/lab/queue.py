@@ -1,4 +1,4 @@
-"""The queue of long runs: a list of cells in order of value per hour, computed on one thread each, and resumed.
+"""The queue of long runs: a list of cells in order of value per hour, computed on a thread or more each, and resumed.
 
 The list is a TOML file of entries such as ::
 
@@ -111,15 +111,21 @@ def state(queued: QueuedCell, active: bool) -> str:
 
 
 def run(
-    cells: list[QueuedCell], jobs: int, budget: float | None = None, dirty: bool = False, device: str = "cpu"
+    cells: list[QueuedCell],
+    jobs: int,
+    budget: float | None = None,
+    dirty: bool = False,
+    device: str = "cpu",
+    threads: int = 1,
 ) -> None:
     """Compute what has no valid record, ``jobs`` cells at a time.
 
     Args:
-        jobs: processes, of one thread each.
+        jobs: processes.
         budget: seconds after which running cells checkpoint and stop and no other starts.
         dirty: compute even if the package differs from its commit.
         device: "cpu", "cuda", ... or "auto"; on a GPU the processes share it, which small networks leave idle alone.
+        threads: of each process on the CPU; a record says how many it had. Two round differently from one.
 
     Raises:
         GPVIError: if there is no such device, another queue runs here, a record is damaged, a data set is missing, or
@@ -134,7 +140,7 @@ def run(
         runner.require_data(experiment, PROFILE)
     runner.require_folders(todo)
     deadline = None if budget is None else time.time() + budget
-    with only_one(), process_pool(jobs) as pool:
+    with only_one(), process_pool(jobs, threads) as pool:
         runner.run_cells(pool, todo, runner.How(device=device, deadline=deadline, dirty=dirty), "queue")
 
 
