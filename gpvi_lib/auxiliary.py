@@ -54,7 +54,7 @@ class TrainsNetwork:
     def state_dict(self) -> dict:
         """What a checkpoint must keep."""
         if self.network is None or self.optimizer is None:
-            return {}
+            return self._loaded or {}  # of a run that was complete: nothing has built the network since
         return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:

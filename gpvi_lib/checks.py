@@ -30,7 +30,7 @@ def check_hidden(hidden: object) -> None:
     Raises:
         GPVIError: naming the layer.
     """
-    if isinstance(hidden, str) or not hasattr(hidden, "__iter__"):
+    if isinstance(hidden, str) or not hasattr(hidden, "__len__") or not hasattr(hidden, "__iter__"):
         raise GPVIError(f"hidden must hold the width of each hidden layer, such as (32, 32), got {hidden!r}")
     for layer, width in enumerate(hidden):
         check_count(f"hidden[{layer}]", width)

@@ -16,7 +16,7 @@ from gpvi_lib.activations import ACTIVATIONS, check_activation, warn_of_kinks
 from gpvi_lib.auxiliary import TrainsNetwork
 from gpvi_lib.checks import check_hidden, check_positive
 from gpvi_lib.diagnostics import Info
-from gpvi_lib.kernels import RBF, bandwidth_of, kernel_gradient_sum
+from gpvi_lib.kernels import RBF, bandwidth_of, check_kernel, kernel_gradient_sum
 from gpvi_lib.samplers import mlp_from_rng, standard_normal
 
 
@@ -50,7 +50,24 @@ class Direction:
 
 
 @dataclass
-class SVGD(Direction):
+class KernelDirection(Direction):
+    """Base of directions that compare the points by a kernel.
+
+    Attributes:
+        kernel: on the points.
+
+    Raises:
+        GPVIError: if it is no kernel.
+    """
+
+    kernel: RBF = RBF()
+
+    def __post_init__(self) -> None:
+        check_kernel(self.kernel)
+
+
+@dataclass
+class SVGD(KernelDirection):
     """Stein variational gradient descent (Liu and Wang 2016), the negative of eq. 13.
 
     ``φ_j = -(1/n) Σ_i [k(x_i, x_j) ∇log p(x_i) + ∇_{x_i} k(x_i, x_j)]``, at the points themselves or, given
@@ -64,8 +81,6 @@ class SVGD(Direction):
         (torch.Size([10, 2]), True)
     """
 
-    kernel: RBF = RBF()
-
     def __call__(self, x, score, rng=None, query=None):
         k, weight = self.kernel(x, query)
         phi = -(k.mT @ score + kernel_gradient_sum(weight, x, x if query is None else query)) / len(x)
@@ -73,7 +88,7 @@ class SVGD(Direction):
 
 
 @dataclass
-class GFSF(Direction):
+class GFSF(KernelDirection):
     """Gradient flow with smoothed test functions (Liu et al. 2019).
 
     ``φ = -(∇log p + (K + α I)^{-1} G)`` with ``G_j = Σ_i ∇_{x_i} k(x_i, x_j)``: the kernel estimate of ``-∇log q``.
@@ -92,10 +107,10 @@ class GFSF(Direction):
         torch.Size([10, 2])
     """
 
-    kernel: RBF = RBF()
     ridge: float = 1e-4
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("GFSF's ridge α", self.ridge)
 
     def __call__(self, x, score, rng=None):
@@ -106,7 +121,7 @@ class GFSF(Direction):
 
 
 @dataclass
-class WSGLD(Direction):
+class WSGLD(KernelDirection):
     r"""The blob method, "w-SGLD-B" of Chen et al. (2018): the gradient flow of a smoothed energy. It adds no noise.
 
     With ``s_j = Σ_k K_jk`` the energy of ``n`` points and its gradient, times n and with a fixed bandwidth, are
@@ -122,8 +137,6 @@ class WSGLD(Direction):
         True
     """
 
-    kernel: RBF = RBF()
-
     def __call__(self, x, score, rng=None):
         k, weight = self.kernel(x)
         total = k.sum(1, keepdim=True)
@@ -132,7 +145,7 @@ class WSGLD(Direction):
 
 
 @dataclass
-class PiSGLD(Direction):
+class PiSGLD(KernelDirection):
     """The mean of :class:`SVGD` and :class:`WSGLD` (Chen et al. 2018): their sum as printed, at half the rate.
 
     Example:
@@ -142,8 +155,6 @@ class PiSGLD(Direction):
         >>> torch.allclose(PiSGLD()(x, score(target, x))[0], (one + other) / 2)
         True
     """
-
-    kernel: RBF = RBF()
 
     def __call__(self, x, score, rng=None):
         one, info = SVGD(self.kernel)(x, score)

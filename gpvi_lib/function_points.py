@@ -11,10 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib.checks import check_count, check_rng
 from gpvi_lib.samplers import standard_normal
 
 
 def _check_number(number: int) -> None:
+    check_count("the number of extra points", number, least=0)
     if number < 1:
         raise ValueError(
             f"a set of extra points needs at least one, got {number}; for the minibatch alone, points=None"
@@ -133,6 +135,7 @@ class Uniform:
 
     def __call__(self, inputs: Float[Tensor, "N ..."], rng: torch.Generator) -> Float[Tensor, "b ..."]:
         """Draw ``b`` points."""
+        check_rng(rng)
         low, high = (torch.as_tensor(end, dtype=inputs.dtype, device=inputs.device) for end in (self.low, self.high))
         for end in (low, high):
             if end.numel() > 1:  # not one number for all coordinates

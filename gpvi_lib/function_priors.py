@@ -325,7 +325,7 @@ class DrawnFunctions:
                 f"{len(values)} draws of the prior cannot give the covariance of {values.shape[1]} function values "
                 f"({len(x)} points): take more draws, or see the prior at fewer points (prior_points)"
             )
-        return values.mean(0), values.mT.cov()
+        return values.mean(0), torch.atleast_2d(values.mT.cov())  # that of one value is a number
 
     def score(self, f: Float[Tensor, "n b F"], x: Float[Tensor, "b ..."]) -> Float[Tensor, "n b F"]:
         """``-C⁻¹ (f - m)``."""

@@ -297,6 +297,8 @@ class FunctionSpaceParVI(DirectionObjective):
                     f"{self.prior.draws} draws of the prior cannot give the covariance of the values at prior_points = "
                     f"{self.prior_points} points: take more draws, or see the prior at fewer points"
                 )
+        if self.independent and self.noise_prior is not None:
+            raise GPVIError("independent batches and a noise_prior do not go together: leave one of them out")
         self._parvi()  # refuses what does not go together
 
     def _parvi(self) -> ParVI:

@@ -27,7 +27,8 @@ from torch.nn import functional as F
 
 from gpvi_lib import linalg
 from gpvi_lib.auxiliary import TrainsNetwork
-from gpvi_lib.checks import check_count
+from gpvi_lib.checks import check_count, check_positive
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.kernels import kernel_gradient_sum
 from gpvi_lib.samplers import Linearization, _linear, mlp_from_rng
 
@@ -338,6 +339,14 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1, keepdim=True)
 
 
+def _check_stopping(tol: float, max_iterations: int, least: int) -> None:
+    """Refuse a rule by which the start would be the answer unasked."""
+    check_positive("tol", tol)
+    check_count("max_iterations", max_iterations, least)
+    if tol >= 1:
+        raise GPVIError(f"tol must be below 1, which zero has as relative residual, got {tol}: 1e-6 is usual")
+
+
 def bicgstab(
     matvec: Callable[[Tensor], Tensor],
     b: Float[Tensor, "*batch d"],
@@ -356,8 +365,11 @@ def bicgstab(
         matvec: applies ``A`` to every vector of the batch.
         b: right-hand sides, ``(..., d)``.
         x0: start; zeros by default.
-        tol: relative tolerance.
-        max_iterations: two applications of ``A`` each.
+        tol: relative tolerance, between 0 and 1.
+        max_iterations: of two applications of ``A`` each; with none the start is the answer.
+
+    Raises:
+        GPVIError: if either is out of range.
 
     Example:
         >>> matrix = torch.tensor([[4.0, 1.0], [2.0, 3.0]])
@@ -365,6 +377,7 @@ def bicgstab(
         >>> torch.allclose(result.x.mT, torch.linalg.inv(matrix), atol=1e-5)
         True
     """
+    _check_stopping(tol, max_iterations, least=0)
     eps = torch.finfo(b.dtype).eps
     x = torch.zeros_like(b) if x0 is None else x0.clone()
     r = b - matvec(x)
@@ -422,6 +435,9 @@ class BiCGSTABInverse(InverseJacobian):
         tol, max_iterations: stopping rule; the paper's appendix C runs ``max_iterations = 1``.
         warm_start: start from the previous call's solution, as appendix C does although ``z'`` and ``z`` are new.
 
+    Raises:
+        GPVIError: if the rule stops before it solves anything.
+
     Example:
         >>> rng = torch.Generator().manual_seed(0)
         >>> generator = Generator(4, 2, (8,), rng=rng, dtype=torch.float64)
@@ -436,6 +452,9 @@ class BiCGSTABInverse(InverseJacobian):
     max_iterations: int = 100
     warm_start: bool = False
     previous: Tensor | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_stopping(self.tol, self.max_iterations, least=1)
 
     def __call__(self, linearization, source, query, weight, rng=None):
         rhs = kernel_gradients(source, query, weight)

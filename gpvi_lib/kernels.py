@@ -16,6 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib.checks import check_instance, check_positive
+from gpvi_lib.errors import GPVIError
+
 BandwidthRule = Literal["paper", "half"]
 
 
@@ -89,8 +92,8 @@ class RBF:
         if isinstance(self.bandwidth, str):
             if self.bandwidth not in ("paper", "half"):
                 raise ValueError(f"bandwidth must be 'paper', 'half' or a number, got {self.bandwidth!r}")
-        elif not self.bandwidth > 0:
-            raise ValueError(f"the bandwidth h must be positive, got {self.bandwidth}")
+        else:
+            check_positive("the bandwidth h", self.bandwidth)
 
     def bandwidth_at(self, squared: Float[Tensor, "n m"], *, same: bool) -> float | Float[Tensor, ""]:
         """The ``h`` that the kernel takes on these squared distances; ``same`` as in :func:`median_bandwidth`."""
@@ -144,3 +147,14 @@ def kernel_gradient_sum(
     near = y - centre
     far = near if x is y else x - centre
     return torch.addcmul(weight.mT @ far, weight.sum(0)[:, None], near, value=-1)
+
+
+def check_kernel(kernel: object) -> None:
+    """Refuse what cannot be called on points, and a class where one of its instances belongs.
+
+    Raises:
+        GPVIError: naming what was given and the remedy.
+    """
+    check_instance("kernel", kernel)
+    if not callable(kernel):
+        raise GPVIError(f"kernel must be a kernel, got {kernel!r}: such as RBF(1.0)")

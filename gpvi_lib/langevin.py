@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from gpvi_lib.checks import check_count
 from gpvi_lib.samplers import Sampler, standard_normal
 from gpvi_lib.targets.base import Target, differentiable_score, score
 
@@ -98,8 +99,9 @@ class LangevinNetwork(Sampler):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"a Langevin network needs at least one layer, got layers = {layers}")
+        check_count("layers", layers)
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
         self.dim, self.layers, self.batch_size = start.dim, layers, batch_size
         self.per_coordinate, self.noise, self.truncate, self.recompute = per_coordinate, noise, truncate, recompute
         self.start = copy.deepcopy(start).requires_grad_(False)

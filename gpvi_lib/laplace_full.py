@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import jvp
 from torch.nn import functional as F
 
-from gpvi_lib.checks import check_count
+from gpvi_lib.checks import check_count, check_positive
 from gpvi_lib.laplace import DATA_AT_ONCE, classifiers_prior
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Sampler, standard_normal
@@ -138,7 +138,10 @@ class LowRankLaplace(Sampler):
         mode: ``(d,)``.
         vectors: U, ``(d, r)``, orthonormal.
         values: e > 0, ``(r,)``.
-        scale: σ.
+        scale: σ > 0.
+
+    Raises:
+        ValueError: if a value or the scale is not positive.
 
     Example:
         >>> sampler = LowRankLaplace(torch.zeros(2), torch.tensor([[1.0], [0.0]]), torch.tensor([3.0]), scale=1.0)
@@ -155,6 +158,9 @@ class LowRankLaplace(Sampler):
         self, mode: Float[Tensor, " d"], vectors: Float[Tensor, "d r"], values: Float[Tensor, " r"], scale: float
     ) -> None:
         super().__init__()
+        check_positive("scale", scale)
+        if not bool((values > 0).all()):
+            raise ValueError(f"the values e of a LowRankLaplace must be positive, got {float(values.min())}")
         self.dim, self.scale = len(mode), float(scale)
         for name, value in (("mode", mode.detach().clone()), ("vectors", vectors), ("values", values)):
             self.register_buffer(name, value)

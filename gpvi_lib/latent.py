@@ -107,8 +107,8 @@ class LatentGenerator(LatentSampler, Generator):
         noise_dim: ``k <= m``.
         hidden: widths of the hidden layers of ``g``.
         noise_scale: ``s > 0``, one number, LIVI's σ, or one per coordinate ``(m,)``.
-        arguments: ``train_noise_scale``, ``activation``, ``output_scale``, ``rng``, ``dtype``, ``device``, as
-            :class:`Generator` has them.
+        arguments: ``train_noise_scale``, ``activation``, ``output_scale``, ``rng`` or ``seed``, ``dtype``, ``device``,
+            as :class:`Generator` has them.
 
     Raises:
         ValueError: if ``k`` is not in 1..m, or if ``s`` is missing, not positive and finite or of another shape.

@@ -176,7 +176,7 @@ class KIVI(Objective):
         check_count("num_samples", self.num_samples, 2)
         check_positive("the regularization", self.regularization)
         check_positive("the floor of the ratio", self.floor)
-        check_instance("kernel", self.kernel)
+        check_instance("kernel", self.kernel, RBF, "such as RBF(1.0)")
 
     def __call__(self, sampler, target, batch, rng):
         prior = _sampled_prior(target, self)

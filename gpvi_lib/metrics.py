@@ -41,13 +41,22 @@ def _check_classified(probabilities: Tensor, labels: Tensor) -> None:
         raise ValueError(f"labels must lie between 0 and {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
 
 
+def _check_alike(estimate: Tensor, truth: Tensor) -> None:
+    if estimate.shape != truth.shape:
+        raise ValueError(f"the two must have one shape, got {tuple(estimate.shape)} and {tuple(truth.shape)}")
+
+
 def relative_error(estimate: Tensor, truth: Tensor) -> float:
     """``||estimate - truth|| / ||truth||`` in the Frobenius (for vectors: Euclidean) norm.
+
+    Raises:
+        ValueError: if the two have different shapes.
 
     Example:
         >>> round(relative_error(torch.tensor([1.1, 0.0]), torch.tensor([1.0, 0.0])), 2)
         0.1
     """
+    _check_alike(estimate, truth)
     return float((estimate.detach() - truth).norm() / truth.norm())
 
 
@@ -61,8 +70,7 @@ def rmse(estimate: Tensor, truth: Tensor) -> float:
         >>> round(rmse(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 3.0])), 2)  # √(1/2)
         0.71
     """
-    if estimate.shape != truth.shape:
-        raise ValueError(f"the two must have one shape, got {tuple(estimate.shape)} and {tuple(truth.shape)}")
+    _check_alike(estimate, truth)
     return float((estimate.detach() - truth).square().mean().sqrt())
 
 
@@ -71,10 +79,15 @@ def total_variation(p: Float[Tensor, "*batch c"], q: Float[Tensor, "*batch c"]) 
 
     It is the largest difference between the probabilities that the two give to any set of classes.
 
+    Raises:
+        ValueError: if the two have different numbers of classes.
+
     Example:
         >>> total_variation(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0]))
         tensor(0.5000)
     """
+    if p.shape[-1] != q.shape[-1]:
+        raise ValueError(f"the two must have as many classes, got {p.shape[-1]} and {q.shape[-1]}")
     return 0.5 * (p - q).abs().sum(-1)
 
 
@@ -144,12 +157,20 @@ def regression_log_likelihood(
 ) -> Float[Tensor, " b"]:
     """``log (1/n) Σ_i N(y_b; f_i(x_b), σ^2)`` of each datum, in nats: the predictive density of ``n`` functions.
 
+    Raises:
+        ValueError: if the targets are not one number for each of the ``b`` data.
+
     Example:
         >>> regression_log_likelihood(torch.zeros(3, 2), torch.zeros(2), 1.0)  # -log √(2π)
         tensor([-0.9189, -0.9189])
     """
     _check_networks(predictions)
     check_positive("noise_scale", noise_scale)
+    if targets.shape != predictions.shape[1:]:
+        raise ValueError(
+            f"the targets must have the shape {tuple(predictions.shape[1:])} of one network's predictions, got "
+            f"{tuple(targets.shape)}"
+        )
     squares = ((predictions - targets) / noise_scale).square()
     constant = math.log(noise_scale * math.sqrt(2 * math.pi)) + math.log(len(predictions))
     return (-0.5 * squares).logsumexp(0) - constant
@@ -371,7 +392,7 @@ def ksd_v_statistic(
 ) -> Float[Tensor, ""]:
     """The squared kernel Stein discrepancy of the points themselves: :func:`stein_kernel`'s mean over all pairs.
 
-    Never negative; above the U-statistic by about ``(E|s|^2 + 2 d / h) / n``, its terms ``i = j``.
+    With one score never negative; above the U-statistic by about ``(E|s|^2 + 2 d / h) / n``, its terms ``i = j``.
 
     Example:
         >>> x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))

@@ -17,7 +17,7 @@ from gpvi_lib.diagnostics import Info, held_out, of_samples, share_folded, share
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
-from gpvi_lib.kernels import RBF, bandwidth_of
+from gpvi_lib.kernels import RBF, bandwidth_of, check_kernel
 from gpvi_lib.latent import PointEstimate
 from gpvi_lib.metrics import ksd_u_statistic, ksd_v_statistic
 from gpvi_lib.samplers import (
@@ -135,7 +135,7 @@ class ParVI(DirectionObjective):
     """A direction on points: particle-based VI on :class:`Particles`, amortised ParVI on a :class:`Generator`.
 
     Attributes:
-        direction: SVGD, GFSF or SteinCritic.
+        direction: SVGD, GFSF, WSGLD, PiSGLD or SteinCritic.
         num_samples: points per step of a generator; ``None`` for free particles.
         independent: estimate the direction from one batch of a generator and move another, as GPVI does, so that no
             point acts on itself. For SVGD only; the default is one batch for both.
@@ -217,6 +217,7 @@ class KernelSteinDiscrepancy(Objective):
     def __post_init__(self) -> None:
         if self.num_samples is not None:
             check_count("num_samples", self.num_samples)
+        check_instance("kernel", self.kernel, RBF, "such as RBF(1.0)")
         if self.statistic not in ("u", "v"):
             raise ValueError(f"statistic must be 'u' or 'v', got {self.statistic!r}")
 
@@ -275,8 +276,7 @@ class GPVI(Objective):
     def __post_init__(self) -> None:
         check_count("num_samples", self.num_samples)
         check_instance("inverse", self.inverse, InverseJacobian, "such as BlockInverse() or HelperInverse()")
-        if not callable(self.kernel):
-            raise GPVIError(f"kernel must be a kernel, got {self.kernel!r}: such as RBF(1.0)")
+        check_kernel(self.kernel)
         if self.kernel_space not in ("z", "head"):
             raise ValueError(f"kernel_space must be 'z' or 'head', got {self.kernel_space!r}")
 

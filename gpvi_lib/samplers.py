@@ -572,7 +572,7 @@ class MeanField(Sampler):
         scale: initial standard deviation > 0, a number or ``(d,)``.
 
     Raises:
-        ValueError: if the mean is no floating point tensor, or the scale is not positive.
+        ValueError: if the mean is no floating point tensor ``(d,)``, or the scale is not positive or of another shape.
 
     Example:
         >>> sampler = MeanField(torch.zeros(3), scale=0.5)
@@ -584,7 +584,13 @@ class MeanField(Sampler):
     def __init__(self, mean: Float[Tensor, " d"], scale: float | Tensor = 0.05) -> None:
         super().__init__()
         check_points("the mean", mean)
-        scale = torch.as_tensor(scale, dtype=mean.dtype, device=mean.device).expand_as(mean)
+        scale = torch.as_tensor(scale, dtype=mean.dtype, device=mean.device)
+        if mean.ndim != 1 or scale.shape not in ((), (1,), mean.shape):
+            raise ValueError(
+                f"a MeanField needs a mean (d,) and a scale that is one number or (d,), got {tuple(mean.shape)} and "
+                f"{tuple(scale.shape)}"
+            )
+        scale = scale.expand_as(mean)
         if not bool((scale > 0).all()):
             raise ValueError(f"the initial scale must be positive, got {float(scale.min())}")
         self.dim = len(mean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,8 @@ def save_sampler(sampler: Sampler, path: str | Path) -> Path:
         torch.Size([3, 2])
     """
     kind = _kind(sampler)
-    metadata = {"format": FORMAT, "kind": kind, "arguments": json.dumps(KINDS[kind][1](sampler))}
+    arguments = json.dumps(KINDS[kind][1](sampler), default=operator.index)  # NumPy's whole numbers too
+    metadata = {"format": FORMAT, "kind": kind, "arguments": arguments}
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in sampler.state_dict().items()}
     metadata["sha256"] = _checksum(metadata, state)
     write_atomically(Path(path), safetensors.torch.save(state, metadata))

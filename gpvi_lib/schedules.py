@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpvi_lib.errors import UnknownName
+from gpvi_lib.checks import check_count, check_positive
+from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.hamiltonian import HMCResult, LogProb, hmc
 from gpvi_lib.langevin import ChainInputs, LangevinNetwork
 from gpvi_lib.samplers import Sampler
@@ -28,10 +29,17 @@ def power_decay(
         scale, offset, exponent: of the formula.
         dtype: of the result.
 
+    Raises:
+        GPVIError: if there are no layers, the scale is not positive, or the offset is -1 or less.
+
     Example:
         >>> power_decay(3, 0.5, exponent=1.0)[:, 0]
         tensor([0.5000, 0.2500, 0.1667], dtype=torch.float64)
     """
+    check_count("layers", layers)
+    check_positive("scale", scale)
+    if not offset > -1:
+        raise GPVIError(f"offset must be above -1, so that the first step is finite, got {offset}")
     return scale * (offset + torch.arange(1, layers + 1, dtype=dtype)[:, None]) ** -exponent
 
 
@@ -93,6 +101,7 @@ class AdaptiveLangevin(LangevinNetwork):
         for name in settings.keys() - set(SETTINGS):
             raise UnknownName.among("setting of an AdaptiveLangevin", name, SETTINGS)
         super().__init__(start, target, layers, step_size=step_size, **settings)
+        self.requires_grad_(False)  # the rule sets the steps, so that there is nothing to train
         self.rule = rule
 
     @torch.no_grad()

@@ -28,6 +28,7 @@ from tqdm.auto import tqdm
 from gpvi_lib.checks import check_count, check_instance, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.hamiltonian import HMCResult, coarseness
+from gpvi_lib.latent import PointEstimate
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
@@ -95,7 +96,8 @@ class _Drawn:
 
 def _where(part: Sampler | Tensor) -> torch.device:
     """The device of a sampler, or of draws."""
-    return part.device if isinstance(part, Tensor) else next(chain(part.parameters(), part.buffers())).device
+    some = [part] if isinstance(part, Tensor) else chain(part.parameters(), part.buffers())
+    return next((tensor.device for tensor in some), torch.device("cpu"))
 
 
 def _as_parts(sampler: object) -> list[Sampler | Tensor]:
@@ -136,7 +138,7 @@ def _no_density(sampler: Sampler | Tensor, rng: torch.Generator) -> str | None:
     """Why there is no log-density, in words; ``None`` if there is one."""
     if isinstance(sampler, Tensor):
         return "draws alone have no density; give the sampler instead if it has one"
-    if isinstance(sampler, MultiplicativeFlow):
+    if isinstance(sampler.inner if isinstance(sampler, PointEstimate) else sampler, MultiplicativeFlow):
         return "the density of a MultiplicativeFlow is only bounded, and its weights would judge its auxiliary as well"
     try:
         sampler.rsample_with_log_prob(1, torch.Generator(rng.device).manual_seed(0))

@@ -84,6 +84,11 @@ class RegressedParVI(DirectionObjective):
         loss = (x - self._goal).square().sum(-1).mean()
         return loss, {"residual": loss.detach(), **of_samples(sampler, target, x, batch)}
 
+    def check(self, sampler: Sampler) -> None:
+        """Forget the regression in which an earlier run stopped, then warn as every direction does."""
+        self._left, self._inputs, self._goal = 0, None, None
+        super().check(sampler)
+
     def keeps_inputs(self) -> bool:
         return self._left > 0
 

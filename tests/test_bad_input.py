@@ -5,32 +5,53 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from gpvi_lib import (
     AVB,
+    GFSF,
     GPVI,
+    KDE,
+    KIVI,
     LIVI,
+    RBF,
     SVGD,
+    WSGLD,
     Adam,
+    AdaptiveLangevin,
     BayesianLinearRegression,
+    BiCGSTABInverse,
     Flow,
+    FunctionSpaceParVI,
     Gaussian,
+    GaussianMixture,
     Generator,
     GPVIError,
     HelperInverse,
+    InverseGamma,
+    Jitter,
     KernelSteinDiscrepancy,
+    LangevinNetwork,
+    LowRankLaplace,
     MeanField,
     NegativeELBO,
     NormalLikelihood,
     NormalPrior,
     OrientedELBO,
     ParVI,
+    PiSGLD,
+    PlaneGrid,
     Posterior,
     SteinCritic,
+    Uniform,
+    bicgstab,
     fit,
     hmc,
     metrics,
+    power_decay,
 )
+from gpvi_lib.metrics import regression_log_likelihood, relative_error, total_variation
+from gpvi_lib.targets.base import differentiable_score, score
 
 
 def run(sampler=None, target=None, objective=None, **arguments):
@@ -96,6 +117,10 @@ COUNTS = {
     "generator dim": lambda bad: Generator(bad, rng=RNG),
     "generator noise_dim": lambda bad: Generator(3, bad, rng=RNG),
     "flow depth": lambda bad: Flow(2, bad, rng=RNG),
+    "bicgstab": lambda bad: BiCGSTABInverse(max_iterations=bad),
+    "layers": lambda bad: LangevinNetwork(MeanField(torch.zeros(2)), None, bad),
+    "rows a layer": lambda bad: LangevinNetwork(MeanField(torch.zeros(2)), None, 2, batch_size=bad),
+    "power decay": lambda bad: power_decay(bad, 0.1),
     "draws": lambda bad: MeanField(torch.zeros(2)).sample(bad, RNG),
     "draws with density": lambda bad: MeanField(torch.zeros(2)).rsample_with_log_prob(bad, RNG),
     "draws of a flow": lambda bad: Flow(2, 2, rng=RNG).rsample_with_log_prob(bad, RNG),
@@ -120,6 +145,9 @@ RATES = {
     "critic lr": lambda bad: SteinCritic(lr=bad),
     "helper lr": lambda bad: HelperInverse(lr=bad),
     "avb lr": lambda bad: AVB(2, lr=bad),
+    "tol": lambda bad: BiCGSTABInverse(tol=bad),
+    "power decay": lambda bad: power_decay(3, bad),
+    "laplace": lambda bad: LowRankLaplace(torch.zeros(2), torch.eye(2)[:, :1], torch.ones(1), bad),
 }
 
 
@@ -210,6 +238,83 @@ def test_a_class_in_place_of_an_instance_is_named(arguments, message):
         run(**arguments)
 
 
+@pytest.mark.parametrize("make", [SVGD, GFSF, WSGLD, PiSGLD, lambda kernel: GPVI(4, kernel=kernel)])
+def test_a_kernel_is_looked_at_where_it_is_given(make):
+    with pytest.raises(GPVIError, match=r"kernel must be a kernel, got 'paper': such as RBF\(1.0\)"):
+        make("paper")
+    with pytest.raises(GPVIError, match=r"kernel must be an instance, got the class RBF"):
+        make(RBF)
+
+
+@pytest.mark.parametrize("make", [lambda kernel: KernelSteinDiscrepancy(kernel), lambda kernel: KIVI(4, kernel=kernel)])
+def test_what_asks_a_kernel_for_its_bandwidth_takes_an_rbf(make):
+    with pytest.raises(GPVIError, match=r"kernel must be an instance of RBF, got 'paper': such as RBF"):
+        make("paper")
+
+
+def test_a_stopping_rule_by_which_nothing_is_solved_is_refused():
+    with pytest.raises(GPVIError, match="tol must be below 1, which zero has as relative residual, got 10.0"):
+        BiCGSTABInverse(tol=10.0)
+    with pytest.raises(GPVIError, match="tol must be below 1"):
+        bicgstab(lambda x: x, torch.eye(2), tol=1.0)
+    with pytest.raises(GPVIError, match="the bandwidth h must be a positive finite number, got None"):
+        RBF(None)
+
+
+def test_widths_that_can_be_read_only_once_are_refused():
+    with pytest.raises(GPVIError, match=r"hidden must hold the width of each hidden layer, .* got <map"):
+        Generator(2, hidden=map(int, "8,8".split(",")), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MeanField(torch.eye(3)), r"a mean \(d,\) and a scale .*, got \(3, 3\) and \(\)"),
+        (lambda: MeanField(torch.zeros(3), torch.ones(2)), r"got \(3,\) and \(2,\)"),
+        (lambda: GaussianMixture(torch.zeros(3)), r"a mixture needs means \(m, d\), .*, got \(3,\)"),
+        (lambda: GaussianMixture(torch.zeros(2, 1, dtype=torch.int64)), "the means must be a floating point tensor"),
+        (lambda: LowRankLaplace(torch.zeros(2), torch.eye(2)[:, :1], torch.tensor([-3.0]), 1.0), "must be positive"),
+        (lambda: power_decay(3, 0.5, offset=-1.0), "offset must be above -1"),
+        (lambda: Jitter(2.5), "the number of extra points must be a whole number >= 0, got 2.5"),
+        (lambda: FunctionSpaceParVI(SVGD(), KDE(3), num_samples=4, independent=True, noise_prior=InverseGamma()),
+         "independent batches and a noise_prior do not go together"),
+        (lambda: relative_error(torch.ones(3), torch.ones(3, 1)), r"one shape, got \(3,\) and \(3, 1\)"),
+        (lambda: total_variation(torch.ones(2, 3) / 3, torch.ones(2, 1)), "as many classes, got 3 and 1"),
+        (lambda: regression_log_likelihood(torch.zeros(3, 3), torch.ones(3, 1), 1.0),
+         r"must have the shape \(3,\) of one network's predictions, got \(3, 1\)"),
+    ],
+)  # fmt: skip
+def test_what_broadcasting_or_torch_would_take_in_another_way_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+class Scored:
+    """A normal with a score of its own."""
+
+    dim = 2
+
+    def __init__(self, score):
+        self.score = score
+
+    def log_prob(self, x, batch=None):
+        return -0.5 * x.square().sum(-1)
+
+
+def test_a_score_of_the_targets_own_is_looked_at():
+    x = torch.ones(3, 2)
+    for ask in (score, differentiable_score):
+        with pytest.raises(ValueError, match=r"Scored.score must return the gradient .* shape \(., 2\), got \(., 1\)"):
+            ask(Scored(lambda x: -x[:, :1]), x)
+        assert_close(ask(Scored(lambda x: -x), x), -x)  # without `batch`, as log_prob may be
+
+
+def test_the_steps_of_an_adaptive_chain_cannot_be_trained():
+    chain = AdaptiveLangevin("rmsprop", MeanField(torch.zeros(2)), Gaussian(torch.zeros(2), torch.eye(2)), 3, 0.1)
+    with pytest.raises(ValueError, match="AdaptiveLangevin has no parameter with requires_grad=True"):
+        run(chain)
+
+
 def test_a_class_in_place_of_a_part_is_named():
     with pytest.raises(GPVIError, match="direction must be an instance, got the class SVGD"):
         ParVI(SVGD)
@@ -222,6 +327,10 @@ NO_RNG = {
     "flow": lambda: Flow(2, 2, rng=None),
     "draw": lambda: MeanField(torch.zeros(2)).sample(3, None),
     "draw of a generator": lambda: Generator(2, rng=RNG).sample(3, None),
+    "draw of a prior": lambda: NormalPrior(1.0).sample(3, torch.zeros(1, 2), None),
+    "draw of a mixture": lambda: GaussianMixture(torch.zeros(2, 2)).sample(3, None),
+    "draw on the plane": lambda: PlaneGrid(Gaussian(torch.zeros(2), torch.eye(2)), 4.0, 8).sample(3, None),
+    "points for functions": lambda: Uniform(3, 0.0, 1.0)(torch.zeros(4, 1), None),
     "fit": lambda: run(rng=None),
     "hmc": lambda: hmc(
         lambda x: -x.square().sum(-1), torch.zeros(4, 2), step_size=1, num_leapfrog=1, num_steps=1, burn_in=0, rng=None

@@ -14,8 +14,10 @@ from gpvi_lib import (
     GaussianMixture,
     Generator,
     MeanField,
+    MultiplicativeFlow,
     NormalLikelihood,
     Particles,
+    PointEstimate,
     Posterior,
     check,
     hmc,
@@ -121,6 +123,25 @@ def test_samplers_with_and_without_a_density_are_checked_together(rng):
 
 
 # ---------------------------------------------------------------- what is wrong is flagged
+
+
+def test_a_flow_whose_density_is_only_bounded_is_not_weighed_by_it_inside_another_sampler_either(rng):
+    flow = MultiplicativeFlow([(), (2, 2), (1,)], torch.zeros(6), length=2, rng=rng)
+    target = Gaussian(torch.zeros(7), torch.eye(7))
+    inside = PointEstimate(flow, torch.zeros(1))
+    report = check(inside, target, rng, num_samples=400, progress=False)
+    assert not {"weights", "k_hat", "elbo"} & {finding.key for finding in report.findings}
+    assert "MultiplicativeFlow is only bounded" in report.missing["weights"]
+
+
+def test_a_sampler_of_ones_own_needs_no_parameters(rng):
+    class Exact(Sampler):
+        dim = 2
+
+        def rsample(self, num_samples, rng):
+            return torch.randn(num_samples, 2, generator=rng)
+
+    assert check(Exact(), Gaussian(torch.zeros(2), torch.eye(2)), rng, num_samples=400, progress=False).findings
 
 
 def test_a_shifted_sampler_is_flagged_by_weights_and_kernel(rng):

@@ -133,6 +133,14 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(case, minibatches, tmp_
     assert_identical(train(case, callback=killer(*range(13)), checkpoint=checkpoint, **arguments), expected)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_was_complete_can_be_called_again_and_then_go_on(case, tmp_path):
+    arguments = {"final_lr": None, "checkpoint": tmp_path / "run.pt"}
+    for steps in (6, 6):
+        train(case, steps=steps, **arguments)
+    assert_identical(train(case, **arguments), train(case, final_lr=None))
+
+
 def test_checkpoints_do_not_change_a_run(tmp_path):
     assert_identical(train("gpvi helper", checkpoint=tmp_path / "run.pt"), train("gpvi helper"))
 

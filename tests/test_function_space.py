@@ -355,6 +355,13 @@ def test_moments_are_those_of_the_draws(data, normal):
     assert not torch.equal(MomentMatched(30).given(target, rng(1)).weights, prior.weights)
 
 
+def test_the_moments_of_one_function_value_are_a_number_each(data):
+    prior = MomentMatched(30).given(regression(data), rng())
+    mean, covariance = prior.moments(data[0][:1])
+    assert mean.shape == (1,) and covariance.shape == (1, 1)
+    assert_close(prior.score(torch.ones(2, 1, 1), data[0][:1]).shape, torch.Size([2, 1, 1]))
+
+
 def test_centred_logits_have_the_score_of_their_gaussian(normal):
     """-K⁻¹ f of centred f is the gradient along the subspace of the density of ``(I - 11ᵀ/F) g``, g independent."""
     network = FlatModule(nn.Sequential(mlp([2, 6, 3]), Centred()))

@@ -361,7 +361,7 @@ def test_step_sizes_must_be_positive(step):
 
 def test_what_cannot_be_is_refused(normal):
     start = normal_start()
-    with pytest.raises(ValueError, match="at least one layer, got layers = 0"):
+    with pytest.raises(ValueError, match="layers must be a whole number >= 1, got 0"):
         LangevinNetwork(start, Banana(), 0)
     with pytest.raises(ValueError, match=r"must start below its ceiling, got 0.5.* and 0.2"):
         LangevinNetwork(start, Banana(), 3, step_size=0.5, ceiling=0.2)

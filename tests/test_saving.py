@@ -1,5 +1,6 @@
 """A saved sampler draws the same samples, and nothing else is taken for one."""
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -52,6 +53,13 @@ def test_a_saved_sampler_draws_the_same_samples(name, rng, tmp_path):
     draws = [s.sample(number, torch.Generator().manual_seed(1)) for s in (sampler, loaded)]
     assert torch.equal(*draws) and draws[0].dtype == draws[1].dtype
     assert [n for n, _ in loaded.named_parameters()] == [n for n, _ in sampler.named_parameters()]
+
+
+@pytest.mark.parametrize("whole", [np.int64, torch.tensor])
+def test_a_sampler_of_numpys_whole_numbers_can_be_saved(whole, rng, tmp_path):
+    sampler = Generator(6, 3, [whole(5)], rng=rng)
+    loaded = load_sampler(save(sampler, tmp_path / "sampler.safetensors"))
+    assert loaded.hidden[0].out_features == 5
 
 
 def test_a_loaded_sampler_can_be_trained_further(rng, tmp_path):

@@ -61,6 +61,17 @@ def test_the_first_step_of_the_regression_is_the_one_step_rule(move):
     assert_close(regressed, -2 * move * increment, rtol=1e-6, atol=1e-12)
 
 
+def test_a_regression_that_a_run_left_unfinished_is_none_of_the_next_run(normal):
+    objective, other = RegressedParVI(6, 0.5, inner_steps=3), Gaussian(torch.full((1,), 9.0), torch.eye(1))
+    settings = {"steps": 4, "optimizer": Adam(0.01), "progress": False}
+    fit(MeanField(torch.zeros(1)), Gaussian(torch.zeros(1), torch.eye(1)), objective, rng=seeded(), **settings)
+    assert objective.keeps_inputs()
+    after, alone = MeanField(torch.zeros(1)), MeanField(torch.zeros(1))
+    fit(after, other, objective, rng=seeded(1), **settings)
+    fit(alone, other, RegressedParVI(6, 0.5, inner_steps=3), rng=seeded(1), **settings)
+    assert torch.equal(after.mean, alone.mean)
+
+
 def test_all_inner_steps_have_the_same_inputs_and_the_next_regression_has_others():
     net, objective, rng = network(), RegressedParVI(6, 0.5, inner_steps=3), seeded()
     x = net.rsample(6, seeded()).detach()

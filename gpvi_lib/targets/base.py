@@ -4,7 +4,7 @@ import math
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -98,7 +98,8 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
     By automatic differentiation, or by the target's own ``score(x, batch)`` where it has one.
 
     Raises:
-        ValueError: if ``log_prob`` is not differentiable, or as :func:`log_prob`.
+        ValueError: if ``log_prob`` is not differentiable, or as :func:`log_prob`; if a ``score`` of the target's own
+            returns another shape than that of the points.
 
     Example:
         >>> score(Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(1, 2))
@@ -106,8 +107,18 @@ def score(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) 
     """
     if hasattr(target, "score"):
         with torch.no_grad():
-            return target.score(x, batch)
+            return _own_score(target, x, batch)
     return _value_and_score(target, x, batch)[1]
+
+
+def _own_score(target: Any, x: Tensor, batch: Tensor | None) -> Tensor:
+    value = target.score(x) if batch is None else target.score(x, batch)
+    if not isinstance(value, Tensor) or value.shape != x.shape:
+        found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(
+            f"{type(target).__name__}.score must return the gradient at each point, shape {tuple(x.shape)}, got {found}"
+        )
+    return value
 
 
 def _value_and_score(target: Target, x: Tensor, batch: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -192,7 +203,7 @@ def differentiable_score(target: Target, x: Float[Tensor, "n d"], batch: Tensor 
 
 def _differentiable_score(target: Target, x: Tensor, batch: Tensor | None) -> Tensor:
     if hasattr(target, "score"):
-        return target.score(x, batch)
+        return _own_score(target, x, batch)
     (gradient,) = torch.autograd.grad(log_prob(target, x, batch).sum(), x, create_graph=True)
     return gradient
 
@@ -218,7 +229,7 @@ def _check_twice_differentiable(target: Target, x: Tensor, batch: Tensor | None)
                 "here: take a target by automatic differentiation instead, such as ClassificationPosterior, or a "
                 "LangevinNetwork with truncate=True"
             ) from None
-    if hasattr(target, "score") and not target.score(x, batch).requires_grad:
+    if hasattr(target, "score") and not _own_score(target, x, batch).requires_grad:
         raise ValueError(f"{type(target).__name__}.score must be differentiable in x: it returns a constant")
 
 

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpvi_lib.checks import check_rng
 from gpvi_lib.errors import UnknownName
 from gpvi_lib.targets.base import log_prob
 
@@ -179,6 +180,7 @@ class PlaneGrid:
 
     def sample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n 2"]:
         """Independent draws: a fine cell by its probability, then uniform within it; float32, on the CPU."""
+        check_rng(rng)
         u = torch.rand(num_samples, generator=rng, dtype=torch.float64) * self._cumulative[-1]
         side = round(2 * self.half_width / self._step)
         index = torch.searchsorted(self._cumulative, u).clamp_max(side**2 - 1)

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib.checks import check_rng
+
 
 @dataclass(frozen=True)
 class NormalPrior:
@@ -40,6 +42,7 @@ class NormalPrior:
 
     def sample(self, num_samples: int, like: Float[Tensor, "n d"], rng: torch.Generator) -> Float[Tensor, "m d"]:
         """Draws of ``like``'s dimension, dtype and device."""
+        check_rng(rng)
         scale = torch.as_tensor(self.scale, dtype=like.dtype, device=like.device)
         noise = torch.randn(num_samples, like.shape[1], generator=rng, dtype=like.dtype, device=like.device)
         return scale * noise

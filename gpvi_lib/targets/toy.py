@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpvi_lib.checks import check_points, check_rng
+
 
 @dataclass(frozen=True)
 class Banana:
@@ -94,6 +96,9 @@ class GaussianMixture:
     def __init__(
         self, means: Float[Tensor, "m d"], scale: float = 1.0, weights: Float[Tensor, " m"] | None = None
     ) -> None:
+        check_points("the means", means)
+        if means.ndim != 2:
+            raise ValueError(f"a mixture needs means (m, d), one row for each component, got {tuple(means.shape)}")
         if weights is None:
             weights = means.new_full((len(means),), 1 / len(means))
         if not scale > 0:
@@ -130,6 +135,7 @@ class GaussianMixture:
 
     def sample(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """Independent draws; ``rng`` must live on the device of the means."""
+        check_rng(rng)
         chosen = torch.multinomial(self.weights, num_samples, replacement=True, generator=rng)
         noise = torch.randn(num_samples, self.dim, generator=rng, dtype=self.means.dtype, device=self.means.device)
         return self.means[chosen] + self.scale * noise

@@ -300,7 +300,7 @@ def test_the_figures_of_images():
     twelve = Runs("open-category-mnist-longer")
     ours, svgd = (twelve.record(method).metrics for method in ("gpvi_best", "svgd_best"))
     printed = published("gpvi/table3/mnist", "gpvi", "ece")
-    assert f"calibration error is {ours['ece']:.4f}, where {printed:.3f} is printed." in said(UNPRINTED)
+    assert f"calibration error (ECE) is {ours['ece']:.4f}, where {printed:.3f} is printed." in said(UNPRINTED)
     assert f"Its AUROC is {ours['auroc']:.3f}, and SVGD's {svgd['auroc']:.3f}" in said(UNPRINTED)
     assert open_category.SIZES["cifar10"]["epochs"]["short"] == open_category.SIZES["mnist"]["epochs"]["short"] == 3
     board = of_records.board()
