@@ -13,6 +13,7 @@ from gpvi_lib import metrics
 from gpvi_lib.experiments.classification import SAMPLES, Judge
 from gpvi_lib.experiments.classification_reference import predictive_moments
 from gpvi_lib.lab import records
+from gpvi_lib.paths import repository
 
 FIGURES = {4: Runs("classification-4"), 2: Runs("classification-2")}
 CONTROLS, SETTINGS = Runs("classification-controls"), Runs("classification-settings")
@@ -134,7 +135,7 @@ def test_our_lambda_starts_at_0_3():
 
 
 def test_the_titles_of_figures_14_1_and_14_8():
-    at = {m: LONG.arrays(f"{m}_4")["sd"].mean(-1) for m in ("svgd", "gpvi")}
+    at = {m: runs_of(4, m).arrays(f"{m}_4")["sd"].mean(-1) for m in ("svgd", "gpvi")}
     assert float((at["svgd"] < 0.1).float().mean()) > 0.95 and at["gpvi"].min() > 0.15
     corner = {}
     for m in ("gpvi", "gpvi_exact_jac", "svgd", "gpvi_best", "gpvi_exact_density"):
@@ -392,10 +393,13 @@ def test_what_stopping_at_100000_steps_had_changed():
 
 def test_how_far_the_rows_went():
     steps = {m: {longest(c, m).config["steps"] for c in FIGURES} for m in PRINTED if m != "hmc"}
-    short = {"gpvi": {20_000}, "gpvi_exact_jac": {375_000, 500_000}}
+    short = {"gpvi": {100_000, 20_000}, "gpvi_exact_jac": {375_000, 500_000}}
     assert {m: found for m, found in steps.items() if found != {500_000}} == short
-    text = "GPVI with the helper to 20,000 steps, GPVI with the exact inverse and four"
-    assert f"{text} classes to 375,000, after it came apart, all others to 500,000." in of_records.told("14")
+    assert longest(4, "gpvi").config["steps"] == 100_000
+    text = (
+        "GPVI's helper to 100,000 steps (four classes) and 20,000, its exact inverse (four classes) to 375,000, after "
+    )
+    assert f"{text}it came apart, all others to 500,000." in of_records.told("14")
 
 
 def ranked(c):
@@ -459,10 +463,20 @@ def test_with_two_classes_the_amortised_critics_distance_moves_in_the_longer_run
     assert f"To 100,000 steps the TV rests at 0.15; {said} the test points right or more." in of_records.told("14")
 
 
-def test_with_the_helper_gpvi_stays_where_it_was():
-    for c, low, high in ((4, 0.585, 0.625), (2, 0.075, 0.095)):
-        assert within(longer_history(c, "gpvi"), low, high)
-    assert (longer_history(4, "gpvi", "accuracy_percent") == 23).all()
+def test_with_the_helper_gpvi_learns_a_second_class_late():
+    assert within(longer_history(2, "gpvi"), 0.075, 0.095)
+    step, distance, right = (longer_history(4, "gpvi", key) for key in ("step", "total_variation", "accuracy_percent"))
+    early = step <= 45_000
+    assert (right[early] == 23).all() and (step[~early][0], step[-1]) == (50_000, 100_000)
+    one, two = (f"{found.min():.2f} to {found.max():.2f}" for found in (distance[early], distance[~early]))
+    said = (
+        f"From step 50,000 to 100,000 it is {two} with {right[~early].min():.0f} to {right[~early].max():.0f} % right"
+    )
+    told, page = of_records.told("14"), repository() / "docs" / "what-did-not-reproduce.md"
+    assert f"With four classes the TV is {one} to step 45,000, and 23 %" in told and said in told
+    assert f"({right[~early].min():.0f} to {right[~early].max():.0f} % right, TV {two})" in " ".join(
+        page.read_text().split()
+    )
     most = {c: 100 * rarer(longer_history(c, "gpvi", "negative_share")).max() for c in FIGURES}
     text = f"up to {most[2]:.0f} % of them the rarer one with two classes and {most[4]:.0f} % with four."
     assert text in of_records.told("14")
@@ -844,15 +858,11 @@ def test_how_long_the_missing_runs_would_take():
     names = ("4", "2", "controls", "functions", "full-length", "all-steps", "settings", "reference")
     mine = {f"classification-{name}" for name in names}
     total = sum(record.seconds for record in records.recorded("paper") if record.experiment in mine) / 3600
-    missing = [method for method in WHOLE.experiment.methods if not WHOLE.recorded(method)]
-    for method in missing:
-        stopped, whole = LONG.record(method), WHOLE.experiment.config(method, "paper")
-        total += stopped.seconds * whole["steps"] / stopped.config["steps"] / 3600
-    assert len(missing) == 1 and 27 < total < 30, total
-    assert "in nearly 30 hours of one core: with one run that has no record yet." in told
-    helper = [LONG.record(f"gpvi_{c}") for c in (4, 2)]
-    full = [record.seconds * 500_000 / record.config["steps"] / 3600 for record in helper]
-    assert min(full) > 24 and "because all 500,000 would take more than a day on a core." in told
+    assert all(WHOLE.recorded(method) for method in WHOLE.experiment.methods) and 24.5 < total < 26, total
+    assert "in some 25 hours of one core, and of two for GPVI with the helper and four classes." in told
+    helper = WHOLE.record("gpvi_4")
+    assert helper.device.endswith(" 2 threads") and 9 < 5 * helper.seconds / 3600 < 10
+    assert "because all 500,000 would take more than nine hours on two cores." in told
 
 
 def test_a_kernel_of_the_head_alone_has_a_higher_claimed_elbo_in_every_run():
@@ -918,7 +928,7 @@ def test_what_a_trained_lambda_and_the_exact_density_bring():
 
 
 def test_one_network_at_the_end_of_svgd_has_the_distance_that_section_2_names():
-    assert f"{longer(4, 'svgd'):.2f}" == "0.11" and longer(4, "gpvi", "accuracy_percent") == 23
+    assert f"{longer(4, 'svgd'):.2f}" == "0.11"
     assert f"{longer(4, 'deep_ensemble', 'sd_far') / posterior(4):.2f}" == "0.47"
 
 
