@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from gpvi_lib import linalg
 from gpvi_lib.auxiliary import TrainsNetwork
-from gpvi_lib.checks import check_count, check_positive
+from gpvi_lib.checks import check_count, check_not_negative
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.kernels import kernel_gradient_sum
 from gpvi_lib.samplers import Linearization, _linear, mlp_from_rng
@@ -341,7 +341,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 def _check_stopping(tol: float, max_iterations: int, least: int) -> None:
     """Refuse a rule by which the start would be the answer unasked."""
-    check_positive("tol", tol)
+    check_not_negative("tol", tol)
     check_count("max_iterations", max_iterations, least)
     if tol >= 1:
         raise GPVIError(f"tol must be below 1, which zero has as relative residual, got {tol}: 1e-6 is usual")
@@ -365,7 +365,7 @@ def bicgstab(
         matvec: applies ``A`` to every vector of the batch.
         b: right-hand sides, ``(..., d)``.
         x0: start; zeros by default.
-        tol: relative tolerance, between 0 and 1.
+        tol: relative tolerance, below 1; 0 takes all iterations, unless a system is solved exactly.
         max_iterations: of two applications of ``A`` each; with none the start is the answer.
 
     Raises:

@@ -145,7 +145,6 @@ RATES = {
     "critic lr": lambda bad: SteinCritic(lr=bad),
     "helper lr": lambda bad: HelperInverse(lr=bad),
     "avb lr": lambda bad: AVB(2, lr=bad),
-    "tol": lambda bad: BiCGSTABInverse(tol=bad),
     "power decay": lambda bad: power_decay(3, bad),
     "laplace": lambda bad: LowRankLaplace(torch.zeros(2), torch.eye(2)[:, :1], torch.ones(1), bad),
 }
@@ -250,6 +249,13 @@ def test_a_kernel_is_looked_at_where_it_is_given(make):
 def test_what_asks_a_kernel_for_its_bandwidth_takes_an_rbf(make):
     with pytest.raises(GPVIError, match=r"kernel must be an instance of RBF, got 'paper': such as RBF"):
         make("paper")
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, None, "x"])
+def test_a_tolerance_is_a_number_and_0_is_one(bad):
+    assert bicgstab(lambda x: 2 * x, torch.eye(2), max_iterations=1, tol=0.0).iterations.tolist() == [1, 1]
+    with pytest.raises(GPVIError, match=f"tol must be 0 or a positive finite number, got {bad!r}"):
+        BiCGSTABInverse(tol=bad)
 
 
 def test_a_stopping_rule_by_which_nothing_is_solved_is_refused():
