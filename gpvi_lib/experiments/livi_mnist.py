@@ -28,6 +28,8 @@ from gpvi_lib.laplace_full import RANK
 
 EPOCH = 234
 """Steps of 256 images."""
+PUBLISHED_EPOCHS = 100
+"""Of the released script."""
 MODELS: dict[str, dict] = {
     "bayes": {"power": 1.0, "prior_scale": 1.0},
     "wide": {"power": 1.0, "prior_scale": 34.3},
@@ -155,7 +157,9 @@ def deviations(method: str, profile: str, epochs: int = 10) -> str:
     if profile != "paper":
         return f"{profile} size, digits and a small network"
     found = config(method, profile, epochs)
-    parts = [f"{epochs} of the script's 100 epochs", "transposed MNIST for EMNIST", f"rate {found['lr']:g}, no amsgrad"]
+    parts = ["transposed MNIST for EMNIST", f"rate {found['lr']:g}, no amsgrad"]
+    if epochs < PUBLISHED_EPOCHS:
+        parts.insert(0, f"{epochs} of the script's {PUBLISHED_EPOCHS} epochs")
     if method not in (*MODES, "livi_min_sv"):
         parts.append(f"likelihood to the power {found['power']:.3g}, prior sd {found['prior_scale']:.3g}")
     if method == "livi_min_sv":
@@ -183,6 +187,15 @@ def _scores(profiles: tuple[str, ...]) -> tuple[Score, ...]:
 
 
 CONTROL_ROWS = {method: (method, "control") for method in METHODS if method not in ROWS}
+TRAINED_LONGER = (
+    "mf_vi_fast",
+    "mnf_fast",
+    "livi_min_sv_bayes_slow",
+    "livi_min_sv_first_upload",
+    "gpvi_exact_density_bayes_slow",
+    "livi_full_bayes_slow",
+)
+"""Rows of the control that train in ten epochs and are worth all 100 beside Table 2's own."""
 EXPERIMENTS = (
     Experiment(
         name="livi-mnist",
@@ -200,12 +213,13 @@ EXPERIMENTS = (
     Experiment(
         name="livi-mnist-published",
         title="Table 2 of LIVI: MNIST with LeNet, all 100 epochs",
-        methods=ROWS,
-        config=partial(config, epochs=100),
+        methods=(*ROWS, *TRAINED_LONGER),
+        config=partial(config, epochs=PUBLISHED_EPOCHS),
         seeds=seeds,
         run=run,
         scores=_scores(("paper",)),
-        deviations=partial(deviations, epochs=100),
+        deviations=partial(deviations, epochs=PUBLISHED_EPOCHS),
+        rows={method: CONTROL_ROWS[method] for method in TRAINED_LONGER},
         data_sets=data_sets,
         all_cores=True,
         needs_gpu=True,
