@@ -235,10 +235,36 @@ class Schedule:
         self.last = time.monotonic()
 
     def due(self) -> bool:
-        """Return whether it is time; the clock starts again when it is. Call :func:`stop_if_over` next."""
+        """Return whether it is time; the clock starts again when it is."""
         at = _deadline.get()
         over = at is not None and time.time() >= at
         if self.path is None or (time.monotonic() - self.last < self.seconds and not over):
             return False
         self.last = time.monotonic()
         return True
+
+    def keep(
+        self, save: Callable[[Path], None], label: str, done: str, interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Save, if that is due or an interrupt came; then stop, if the deadline is over or one came.
+
+        Args:
+            save: writes a checkpoint to the path.
+            label, done: the run's name and how far it is ("step 3"), for the messages.
+            interrupted: says whether an interrupt came, see :func:`interrupt_held`.
+
+        Raises:
+            OutOfTime: after the deadline.
+            KeyboardInterrupt: after an interrupt.
+
+        Example:
+            >>> from pathlib import Path
+            >>> Schedule(Path("run.pt"), seconds=0).keep(lambda path: print("saved", path), "my run", "step 3")
+            saved run.pt
+        """
+        if self.path is None or not (self.due() or interrupted()):
+            return
+        save(self.path)
+        stop_if_over(label)
+        if interrupted():
+            raise KeyboardInterrupt(f"{label}: stopped after {done}, which {self.path} has")

@@ -393,11 +393,7 @@ def fit(
                 state.report()
                 bar.set_postfix(state.status(loss), refresh=False)
             bar.update()
-            if checkpoint is not None and (schedule.due() or interrupted()):
-                state.save(checkpoint)
-                checkpoints.stop_if_over(label)
-                if interrupted():
-                    raise KeyboardInterrupt(f"{label}: stopped after step {state.step}, which {checkpoint} has")
+            schedule.keep(state.save, label, f"step {state.step}", interrupted)
     _check_parameters(sampler, label, steps)
     if checkpoint is not None:
         state.save(checkpoint)

@@ -391,11 +391,7 @@ def hmc(
                 if (chains.step - burn_in) % thin == 0:
                     chains.kept.append(chains.x)
             bar.update()
-            if checkpoint is not None and (schedule.due() or interrupted()):
-                chains.save(checkpoint)
-                checkpoints.stop_if_over(label)
-                if interrupted():
-                    raise KeyboardInterrupt(f"{label}: stopped after proposal {chains.step}, which {checkpoint} has")
+            schedule.keep(chains.save, label, f"proposal {chains.step}", interrupted)
     if checkpoint is not None:
         chains.save(checkpoint)
     if chains.adaptation is not None:

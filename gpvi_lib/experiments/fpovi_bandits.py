@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
@@ -320,6 +321,11 @@ def play(
         arms, done, started = state["arms"], state["done"], started - state["seconds"]
         rng.set_state(state["rng"])
         player.load_state_dict(state["player"])
+
+    def save(path: Path) -> None:
+        state = {"arms": arms, "done": done, "rng": rng.get_state(), "player": player.state_dict()}
+        checkpoints.save(path, state | {"seconds": time.perf_counter() - started})
+
     schedule = checkpoints.Schedule(context.checkpoint, 60.0)
     with tqdm(total=rounds, initial=done, desc=context.label, disable=not context.progress, leave=False) as bar:
         while done < rounds:
@@ -329,10 +335,7 @@ def play(
             arms[done:upto] = player.choose(bandit.contexts[done:upto])
             bar.update(upto - done)
             done = upto
-            if context.checkpoint is not None and schedule.due():
-                state = {"arms": arms, "done": done, "rng": rng.get_state(), "player": player.state_dict()}
-                checkpoints.save(context.checkpoint, state | {"seconds": time.perf_counter() - started})
-                checkpoints.stop_if_over(context.label)
+            schedule.keep(save, context.label, f"round {done}")
     return arms, time.perf_counter() - started
 
 
