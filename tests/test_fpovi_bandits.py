@@ -83,6 +83,17 @@ def test_the_first_trainings_are_longer():
     assert config["rounds"] // config["every"] == 200
 
 
+@pytest.mark.parametrize("short", [WHEEL, MUSHROOM])
+def test_all_rounds_are_the_printed_ones_and_stand_instead_of_fewer(short):
+    full = EXPERIMENTS[f"{short.name}-all-rounds"]
+    assert full.instead_of == (short.name,) and full.scores == short.scores
+    for method in full.methods:
+        ours, fewer = (one.config(method, "paper") for one in (full, short))
+        assert (ours.pop("rounds"), fewer.pop("rounds")) == (50_000, 10_000) and ours == fewer
+        assert full.config(method, "smoke") == short.config(method, "smoke")
+        assert "10,000 of 50,000 rounds; " + full.deviations(method, "paper") == short.deviations(method, "paper")
+
+
 def test_the_process_is_exact_regression_for_each_arm(normal):
     config = WHEEL.config("gp", "smoke")
     bandit = bandits.wheel(60, rng())

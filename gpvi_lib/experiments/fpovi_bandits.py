@@ -74,13 +74,19 @@ SIZES: dict[str, dict] = {
     "paper": {"rounds": 10_000, "shorter": 1, "seeds": 3},
 }
 PRINTED_ROUNDS = 50_000
+ALL_ROUNDS = ("f_svgd", "svgd", "mf_vi", "bootstrap", "gp", "gp_as_networks")
+"""Those that are worth the printed number of rounds."""
 
 
-def config(bandit: str, method: str, profile: str) -> dict:
+def _rounds(profile: str, printed: bool) -> int:
+    return PRINTED_ROUNDS if printed and profile == "paper" else SIZES[profile]["rounds"]
+
+
+def config(bandit: str, method: str, profile: str, printed_rounds: bool = False) -> dict:
     """Everything but the seed."""
     size = SIZES[profile]
     stand_in = bandit == "mushroom" and profile != "paper"
-    shared = {"bandit": "digits" if stand_in else bandit, "rounds": size["rounds"], "noise": NOISE}
+    shared = {"bandit": "digits" if stand_in else bandit, "rounds": _rounds(profile, printed_rounds), "noise": NOISE}
     shared |= {"prior_variance": PRIOR_VARIANCE, "every": EVERY}
     if is_process(method):
         wide = {"prior_variance": NETWORKS_VARIANCE[bandit]} if method == "gp_as_networks" else {}
@@ -356,10 +362,11 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     return Outcome(metrics, {"round": at + 1, "regret": regret[at], "arms": arms.bincount(minlength=2)}, seconds)
 
 
-def deviations(bandit: str, method: str, profile: str) -> str:
+def deviations(bandit: str, method: str, profile: str, printed_rounds: bool = False) -> str:
     """What differs from the paper."""
-    size = SIZES[profile]
-    parts = [f"{size['rounds']:,} of {PRINTED_ROUNDS:,} rounds", "regret in per cent of uniform play's"]
+    rounds, parts = _rounds(profile, printed_rounds), ["regret in per cent of uniform play's"]
+    if rounds < PRINTED_ROUNDS:
+        parts.insert(0, f"{rounds:,} of {PRINTED_ROUNDS:,} rounds")
     if profile != "paper":
         parts.insert(0, f"{profile} size" + (", digits for mushrooms" if bandit == "mushroom" else ""))
     if is_process(method):
@@ -369,12 +376,13 @@ def deviations(bandit: str, method: str, profile: str) -> str:
     return "; ".join(parts)
 
 
-def _of(bandit: str) -> Experiment:
+def _of(bandit: str, printed_rounds: bool) -> Experiment:
+    name, title = f"fpovi-bandits-{bandit}", f"Table 3 of function-space POVI: Thompson sampling on the {bandit} bandit"
     return Experiment(
-        name=f"fpovi-bandits-{bandit}",
-        title=f"Table 3 of function-space POVI: Thompson sampling on the {bandit} bandit",
-        methods=tuple(SPECS),
-        config=partial(config, bandit),
+        name=f"{name}-all-rounds" if printed_rounds else name,
+        title=f"{title}, all {PRINTED_ROUNDS:,} rounds" if printed_rounds else title,
+        methods=ALL_ROUNDS if printed_rounds else tuple(SPECS),
+        config=partial(config, bandit, printed_rounds=printed_rounds),
         seeds=seeds,
         run=run,
         scores=(
@@ -383,10 +391,11 @@ def _of(bandit: str) -> Experiment:
                 profiles=("paper",),
             ),
         ),
-        deviations=partial(deviations, bandit),
+        deviations=partial(deviations, bandit, printed_rounds=printed_rounds),
         rows={"mf_vi": ("bbb", "printed")},
         data_sets=partial(data_sets, bandit),
+        instead_of=(name,) if printed_rounds else (),
     )  # fmt: skip
 
 
-EXPERIMENTS = tuple(_of(bandit) for bandit in ("mushroom", "wheel"))
+EXPERIMENTS = tuple(_of(bandit, printed) for printed in (False, True) for bandit in ("mushroom", "wheel"))

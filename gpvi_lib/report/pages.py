@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpvi_lib import paths
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.experiments import fpovi_uci, get_experiment
+from gpvi_lib.experiments import fpovi_bandits, fpovi_uci, get_experiment
 from gpvi_lib.lab import records
 from gpvi_lib.paths import write_atomically
 from gpvi_lib.report import scoreboard
@@ -138,7 +138,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "function-space POVI: Figure 3, Tables 2, 3 and 9",
         "notebooks/22-function-space-bandits",
-        ("fpovi-bandits-mushroom", "fpovi-bandits-wheel", "fpovi-mnist", "fpovi-adversarial"),
+        (*(experiment.name for experiment in fpovi_bandits.EXPERIMENTS), "fpovi-mnist", "fpovi-adversarial"),
     ),
     (
         "LIVI (Uppal et al. 2023): equations 14 to 18, F.5",
