@@ -206,7 +206,7 @@ def _same_everywhere(linearization, source, query, weight, p, q) -> Float[Tensor
     """Without hidden layers ``a = z_{:k}``, so ``D = I``: ``(A + Λ_1)^{-T} Σ_i W_ij [(z'_i - p_i) - (z_j - q_j)]``."""
     if p.shape[0]:
         source, query = source - p, query - q
-    head = linearization.with_noise(linearization.output_weight[: linearization.noise_dim])
+    head = linearization.with_noise(linearization.first_rows)
     return linalg.solve(head, kernel_gradient_sum(weight, source, query), left=False)
 
 

@@ -7,7 +7,7 @@ sampler's parameters; those with a tractable density also have ``rsample_with_lo
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Self, cast
 
@@ -293,15 +293,25 @@ class Generator(Sampler):
 
     def from_features(self, features: Float[Tensor, "n w"], z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """``f(z)`` from the last hidden layer ``a`` at the same points: ``W_out a + b + λ ⊙ z``."""
-        x, noise_scale = self.output_of(features), self.noise_scale
+        return self._add_noise(self.output_of(features), z)
+
+    def _add_noise(self, x: Float[Tensor, "n d"], z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        noise_scale = self.noise_scale
         return x if noise_scale is None else x + noise_scale * z
 
     def output_of(self, features: Float[Tensor, "n w"]) -> Float[Tensor, "n d"]:
         """``W_out a + b``."""
+        return self._output_and_rows(features, 0)[0]
+
+    def _output_and_rows(
+        self, features: Float[Tensor, "n w"], number: int
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "k w"]]:
+        """``W_out a + b`` and the first rows of ``W_out``, so that a large one gets the gradient of both at once."""
         weight, bias = self.output.weight, self.output.bias
-        if self._is_wide():
-            return WideLinear.apply(features, weight, self._spare) + bias
-        return F.linear(features, weight, bias)
+        if not self._is_wide():
+            return F.linear(features, weight, bias), weight[:number]
+        x, rows = WideLinear.apply(features, weight, self._spare, number)
+        return x + bias, rows
 
     def _is_wide(self) -> bool:
         return self.output.weight.numel() >= WIDE and self.output.weight.device.type == "cpu"
@@ -333,6 +343,7 @@ class Generator(Sampler):
             weights=self.hidden_weights,
             slopes=[slope(x, a) for x, a in zip(inputs, features[1:], strict=True)],
             output_weight=self.output.weight,
+            first_rows=self.output.weight[: self.noise_dim],
             noise_scale=self.noise_scale,
             num_points=len(z),
         )
@@ -345,7 +356,8 @@ class Generator(Sampler):
             ValueError: as :meth:`features_and_linearize`.
         """
         features, linearization = self.features_and_linearize(z)
-        return self.from_features(features, z), linearization
+        x, rows = self._output_and_rows(features, self.noise_dim)
+        return self._add_noise(x, z), replace(linearization, first_rows=rows)
 
     def linearize(self, z: Float[Tensor, "n d"]) -> "Linearization":
         """The Jacobian of ``f`` at ``n`` points as an operator."""
@@ -433,6 +445,7 @@ class Linearization:
         weights: hidden weights of ``g``, ``(w_l, w_{l-1})`` each.
         slopes: derivative of each activation at each point, ``(n, w_l)`` each.
         output_weight: ``W_out (d, w)``.
+        first_rows: its first k, ``(k, w)``, which alone act on the determinant.
         noise_scale: λ per coordinate ``(d,)``, or ``None``.
         num_points: ``n``.
 
@@ -449,20 +462,19 @@ class Linearization:
     weights: list[Tensor]
     slopes: list[Tensor]
     output_weight: Tensor
+    first_rows: Tensor
     noise_scale: Tensor | None
     num_points: int
 
     def at(self, points: slice) -> "Linearization":
         """The same at some of the points."""
         number = len(range(*points.indices(self.num_points)))
-        return self._with([slope[points] for slope in self.slopes], number)
+        return replace(self, slopes=[slope[points] for slope in self.slopes], num_points=number)
 
     def detach(self) -> "Linearization":
         """The same without the graph of the forward pass behind its slopes."""
-        return self._with([slope.detach() for slope in self.slopes], self.num_points)
-
-    def _with(self, slopes: list[Tensor], num_points: int) -> "Linearization":
-        return Linearization(self.weights, slopes, self.output_weight, self.noise_scale, num_points)
+        rows = self.output_weight[: self.noise_dim]
+        return replace(self, slopes=[slope.detach() for slope in self.slopes], first_rows=rows)
 
     @property
     def noise_dim(self) -> int:
@@ -509,7 +521,8 @@ class Linearization:
         """The same in float64, where the squares of small singular values are not noise."""
         noise_scale = None if self.noise_scale is None else self.noise_scale.double()
         weights, slopes = [w.double() for w in self.weights], [s.double() for s in self.slopes]
-        return Linearization(weights, slopes, self.output_weight.double(), noise_scale, self.num_points)
+        output = self.output_weight.double(), self.first_rows.double()
+        return Linearization(weights, slopes, *output, noise_scale, self.num_points)
 
     def vjp(self, h: Float[Tensor, "n m d"]) -> Float[Tensor, "n m d"]:
         """``Jᵀh`` for ``m`` vectors at each point (eq. 11)."""
@@ -519,12 +532,12 @@ class Linearization:
 
     def head(self) -> Float[Tensor, "n k k"]:
         """``A + Λ_1``, the only block whose determinant depends on ``g``."""
-        rows = self.output_weight[: self.noise_dim].expand(self.num_points, self.noise_dim, -1)
+        rows = self.first_rows.expand(self.num_points, self.noise_dim, -1)
         return self.with_noise(self.features_vjp(rows))
 
     def head_from(self, jacobian: Float[Tensor, "n k w"]) -> Float[Tensor, "n k k"]:
         """``A + Λ_1 = W_out,1 D + Λ_1`` from :meth:`features_jacobian`'s ``Dᵀ``."""
-        return self.with_noise(F.linear(jacobian, self.output_weight[: self.noise_dim]).mT)
+        return self.with_noise(F.linear(jacobian, self.first_rows).mT)
 
     def with_noise(self, a: Float[Tensor, "*n k k"]) -> Float[Tensor, "*n k k"]:
         """``A + Λ_1`` from ``A``."""

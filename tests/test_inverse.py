@@ -152,6 +152,7 @@ def test_both_ways_are_as_exact_in_single_precision(rng):
         weights=[w.float() for w in linearization.weights],
         slopes=[s.float() for s in linearization.slopes],
         output_weight=linearization.output_weight.float(),
+        first_rows=linearization.first_rows.float(),
         noise_scale=linearization.noise_scale.float(),
     )
     for way in (by_pairs, by_sources):

@@ -5,39 +5,54 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from gpvi_lib import GPVI, Gaussian, Generator, fit, samplers
+from gpvi_lib import GPVI, Gaussian, Generator, NegativeELBO, fit, samplers
 from gpvi_lib.fitting import Training
 from gpvi_lib.optimizers import Adam
 from gpvi_lib.wide import WideLinear
 
 
-def test_it_is_a_linear_layer_with_both_derivatives(normal):
+def wide(a, weight, number=0, spare=()):
+    return WideLinear.apply(a, weight, list(spare), number)
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_it_is_a_linear_layer_and_rows_of_its_weights_with_both_derivatives(normal, number):
     a, weight = normal(5, 7).requires_grad_(), normal(30, 7).requires_grad_()
-    assert_close(WideLinear.apply(a, weight, []), F.linear(a, weight))
-    assert torch.autograd.gradcheck(lambda a, w: WideLinear.apply(a, w, []), (a, weight))
-    assert torch.autograd.gradgradcheck(lambda a, w: WideLinear.apply(a, w, []), (a, weight))
+    assert_close(wide(a, weight, number), (F.linear(a, weight), weight[:number]))
+    assert torch.autograd.gradcheck(lambda a, w: wide(a, w, number), (a, weight))
+    assert torch.autograd.gradgradcheck(lambda a, w: wide(a, w, number), (a, weight))
 
 
 def test_it_can_be_vectorised_and_differentiated_by_torch_func(normal):
     a, weight = normal(5, 7), normal(30, 7)
-    jacobians = torch.vmap(torch.func.jacrev(lambda row: WideLinear.apply(row[None], weight, [])[0]))(a)
-    assert_close(jacobians, weight.expand(5, 30, 7))
+    jacobians, of_rows = torch.vmap(torch.func.jacrev(lambda row: wide(row[None], weight, 2)))(a)
+    assert_close(jacobians[:, 0, :, :], weight.expand(5, 30, 7))
+    assert_close(of_rows, torch.zeros(5, 2, 7, 7, dtype=a.dtype))
 
 
 def test_the_gradient_goes_into_the_spare_tensor(normal):
     a, weight, spare = normal(5, 7), normal(30, 7).requires_grad_(), [normal(30, 7)]
     address = spare[0].data_ptr()
-    WideLinear.apply(a, weight, spare).square().sum().backward()
+    out, rows = WideLinear.apply(a, weight, spare, 2)
+    (out.square().sum() + 3 * rows.sum()).backward()
     assert weight.grad.data_ptr() == address and spare == []
-    assert_close(weight.grad, 2 * (a @ weight.detach().mT).mT @ a)
+    of_rows = F.pad(torch.full_like(a[:2], 3), (0, 0, 0, 28))
+    assert_close(weight.grad, 2 * (a @ weight.detach().mT).mT @ a + of_rows)
+
+
+def test_rows_alone_have_a_gradient(normal):
+    """A loss that uses the determinant and not the samples."""
+    a, weight = normal(5, 7), normal(30, 7).requires_grad_()
+    wide(a, weight, 2)[1].sum().backward()
+    assert_close(weight.grad, F.pad(torch.ones_like(a[:2]), (0, 0, 0, 28)))
 
 
 def test_it_has_a_forward_mode(normal):
     a, weight = normal(4, 3), normal(7, 3)
     both = (normal(4, 3), normal(7, 3))
     expected = torch.func.jvp(F.linear, (a, weight), both)[1]
-    assert_close(torch.func.jvp(lambda a, w: WideLinear.apply(a, w, []), (a, weight), both)[1], expected)
-    assert_close(torch.func.jacfwd(lambda row: WideLinear.apply(row[None], weight, [])[0])(a[0]), weight)
+    assert_close(torch.func.jvp(lambda a, w: wide(a, w, 2), (a, weight), both)[1], (expected, both[1][:2]))
+    assert_close(torch.func.jacfwd(lambda row: wide(row[None], weight)[0][0])(a[0]), weight)
 
 
 @pytest.fixture
@@ -45,19 +60,20 @@ def small_is_wide(monkeypatch):
     monkeypatch.setattr(samplers, "WIDE", 1)
 
 
-def training(rng) -> Training:
+def training(rng, objective=None) -> Training:
     target = Gaussian(torch.arange(6.0), torch.eye(6))
-    generator = Generator(6, 2, (5,), noise_scale=0.5, rng=rng)
-    return Training(generator, target, GPVI(8), rng=rng, optimizer=Adam(lr=1e-2))
+    generator = Generator(6, 2, (5,), noise_scale=0.5, activation="tanh", rng=rng)
+    return Training(generator, target, objective or GPVI(8), rng=rng, optimizer=Adam(lr=1e-2))
 
 
-def test_training_is_the_same_with_it(rng, small_is_wide, monkeypatch):
+@pytest.mark.parametrize("objective", [GPVI(8), NegativeELBO(8)])
+def test_training_is_the_same_with_it(rng, small_is_wide, monkeypatch, objective):
     state = rng.get_state()
-    wide = training(rng)
+    wide = training(rng, objective)
     losses = [float(wide.advance()) for _ in range(20)]
     monkeypatch.setattr(samplers, "WIDE", 10**9)
     rng.set_state(state)
-    plain = training(rng)
+    plain = training(rng, objective)
     assert losses == pytest.approx([float(plain.advance()) for _ in range(20)], rel=1e-4)
 
 
