@@ -35,7 +35,7 @@ from gpvi_lib.targets.base import (
     score,
 )
 from gpvi_lib.targets.looks import grows_outwards, wrong_sign
-from gpvi_lib.targets.posterior import SignWarning
+from gpvi_lib.targets.posterior import Posterior, SignWarning
 from gpvi_lib.targets.slopes import check_slope
 
 DIAGNOSTICS = 100
@@ -46,6 +46,9 @@ CUDA_CHECK_EVERY = 100
 
 MINIBATCH_PROBED = 8
 """With at most so many data a target is asked, before the first step, whether it scales them and mixes points."""
+
+ALL_PROBED = 10_000
+"""A target of yours is asked for its value on all data, beside a minibatch, if they are no more than this."""
 
 LOOKED_AT = 64
 """Samples at which the sign of a target without data is looked at after training."""
@@ -519,10 +522,15 @@ def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> No
     check_finite(target, probe, batch)
     if few is not None:
         check_minibatch(target, probe, few)
-    else:
+    if few is None or _is_users_own(target):
         check_all_data(target, probe)
     check_rows(lambda rows: log_prob(target, rows, few), probe, apart=points_differ(target))
     check_slope(target, probe, few, stacklevel=4)
+
+
+def _is_users_own(target: Target) -> bool:
+    """Whether a target of data scales a minibatch by itself, and has few enough data to compare with all of them."""
+    return not isinstance(target, Posterior) and getattr(target, "num_data", math.inf) <= ALL_PROBED
 
 
 def _check_loss(loss: Tensor, label: str, step: int) -> None:
@@ -569,8 +577,8 @@ def _warn_of_folds(objective: Objective, result: FitResult) -> None:
         harm, remedy = trained_on
         warnings.warn(
             f"the trained map folds: det J is negative at {negative:.2g} of the draws last looked at. Several z lead "
-            f"to one x there, and {harm}. Start noise_scale and output_scale near the scale of the target, lower the "
-            f"learning rate, or {remedy}; check(sampler, target, rng) says what to trust (notebook 02)",
+            f"to one x there, and {harm}. Lower the learning rate, start noise_scale and output_scale near the scale "
+            f"of the target, or {remedy}; check(sampler, target, rng) says what to trust (notebook 02)",
             FoldWarning,
             stacklevel=3,
         )

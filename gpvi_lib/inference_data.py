@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpvi_lib.errors import GPVIError
+from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.hamiltonian import HMCResult
 from gpvi_lib.networks import FlatModule
+from gpvi_lib.samplers import Sampler
 from gpvi_lib.targets.base import Target
 from gpvi_lib.targets.constrained import Constrained
 from gpvi_lib.trust_findings import import_arviz
@@ -36,7 +37,8 @@ def to_inference_data(
     tensors of other groups have its two axes first, ``(draws, chains, ...)``.
 
     Args:
-        samples: draws ``(n, d)``, chains of them, the result of :func:`hmc`, or draws by name, ``{"w": (n, ...)}``.
+        samples: draws ``(n, d)``, chains of them, the result of :func:`hmc`, or draws by name, ``{"w": (n, ...)}``;
+            beside a :class:`Constrained`, whose shapes tell the axes apart, also ``{"w": (draws, chains, ...)}``.
         target: where the names of the parameters come from. A target with a ``network``, such as :class:`Posterior`, or
             a module: each parameter is a variable of its own shape, called as in ``module.named_parameters()``. A
             :class:`Constrained`: each of its parameters, as ``target.constrain`` gives it.
@@ -67,6 +69,8 @@ def to_inference_data(
     """
     steps_first = isinstance(samples, HMCResult)
     draws = samples.samples if isinstance(samples, HMCResult) else samples
+    if isinstance(draws, Mapping) and isinstance(target, Constrained):
+        draws, target = {name: _of_constrained(name, x, target) for name, x in draws.items()}, None
     posterior = _group("samples", draws, "x", steps_first)
     if set(posterior) == {"x"} and not isinstance(draws, Mapping):
         posterior = _named(posterior["x"], target, names)
@@ -92,6 +96,24 @@ def _group(name: str, given: Named, default: str, steps_first: bool) -> dict[str
     return {key: _chains(f"{name}[{key!r}]", value, steps_first) for key, value in by_name.items()}
 
 
+def _of_constrained(name: str, given: Draws, target: Constrained) -> Draws:
+    """Draws of a target's parameter as one chain or a list of them, by how many axes they have beside its own.
+
+    Raises:
+        GPVIError: for a name that it does not have, or another shape.
+    """
+    if name not in target.shapes:
+        raise UnknownName.among("parameter", name, target.shapes)
+    if not isinstance(given, Tensor):
+        return given
+    shape = target.shapes[name]
+    axes = given.ndim - len(shape)
+    if axes not in (1, 2) or given.shape[axes:] != shape:
+        own = "".join(f", {length}" for length in shape)
+        raise GPVIError(f"samples[{name!r}] must be (n{own}) or (draws, chains{own}), got {tuple(given.shape)}")
+    return given if axes == 1 else list(given.unbind(1))
+
+
 def _chains(name: str, given: Draws, steps_first: bool) -> Float[Tensor, "c n ..."]:
     """Draws with the axes chain and draw first.
 
@@ -104,7 +126,10 @@ def _chains(name: str, given: Draws, steps_first: bool) -> Float[Tensor, "c n ..
         return given.transpose(0, 1) if steps_first else given[None]
     chains = list(given) if isinstance(given, Sequence) else []
     if not chains or not all(isinstance(chain, Tensor) for chain in chains):
-        raise GPVIError(f"{name} must be a tensor, or a list with one tensor a chain, got {type(given).__name__}")
+        remedy = ": give sampler.sample(n, rng)" if isinstance(given, Sampler) else ""
+        raise GPVIError(
+            f"{name} must be a tensor, or a list with one tensor a chain, got {type(given).__name__}{remedy}"
+        )
     if len({chain.shape for chain in chains}) > 1:
         shapes = ", ".join(str(tuple(chain.shape)) for chain in chains)
         raise GPVIError(f"the chains of {name} must have one shape, got {shapes}: cut them to the shortest")

@@ -69,9 +69,9 @@ def _copied(module: nn.Module) -> nn.Module:
 class FlatModule:
     """Any ``nn.Module`` as a function of its flattened parameters, for many weight vectors at once.
 
-    The module itself is only a template: its own weights are never used or changed. It is evaluated in ``eval`` mode,
-    where dropout does nothing. Its buffers, and its parameters with ``requires_grad=False``, are constants: freezing
-    all layers but the last makes that one Bayesian.
+    The module itself is only a template: it is never changed, and of its own weights only frozen ones are used. It is
+    evaluated in ``eval`` mode, where dropout does nothing. Its buffers, and its parameters with
+    ``requires_grad=False``, are constants: freezing all layers but the last makes that one Bayesian.
 
     Args:
         module: any module with one tensor out and one or several in (a tuple, or a dictionary of those that it takes
@@ -99,8 +99,9 @@ class FlatModule:
         norms = [name for name, part in module.named_modules() if isinstance(part, _BatchNorm)]
         if norms:
             raise ValueError(
-                f"batch norm is not supported ({', '.join(norms)}): it ties the data of a minibatch to each other; "
-                "use GroupNorm or LayerNorm, or leave it out"
+                f"batch norm is not supported ({', '.join(norms)}): it ties the data of a minibatch to each other, "
+                "or to running statistics of other weights; use GroupNorm or LayerNorm, or leave it out; a frozen part "
+                "with batch norm can be evaluated once, and its outputs be the inputs"
             )
         _refuse_what_depends_on_more_than_weights(module)
         lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
@@ -165,7 +166,13 @@ class FlatModule:
         constants = self._constants_like(w)
 
         def one(parameters: dict[str, Tensor]) -> Tensor:
-            outputs = functional_call(self._module, parameters | constants, positional, named)
+            try:
+                outputs = functional_call(self._module, parameters | constants, positional, named)
+            except IndexError as error:
+                raise ValueError(
+                    "an index among the inputs is outside of what the module has, such as an Embedding's "
+                    f"num_embeddings: {error}"
+                ) from error
             if not isinstance(outputs, Tensor):
                 raise ValueError(
                     f"the module must return one tensor, got {type(outputs).__name__}: wrap it in one that does"

@@ -16,7 +16,9 @@ def check_tensor(name: str, value: object) -> None:
         ValueError: saying how to make one.
     """
     if not isinstance(value, Tensor):
+        several = isinstance(value, list) and bool(value) and all(isinstance(part, Tensor) for part in value)
         remedy = "torch.as_tensor makes one of an array, and of a data frame's .to_numpy()"
+        remedy = "several inputs are a tuple, or a dictionary by name" if several else remedy
         raise ValueError(f"{name} must be one tensor, got {type(value).__name__}: {remedy}")
 
 
@@ -44,6 +46,8 @@ class Several:
             raise ValueError("there are no inputs: the tuple or dictionary is empty")
         for name, tensor in named.items():
             check_tensor(f"inputs[{name!r}]", tensor)
+            if not tensor.ndim:
+                raise ValueError(f"inputs[{name!r}] must have rows, got one number: of one row give x[:1], not x[0]")
         rows = {name: len(tensor) for name, tensor in named.items()}
         if len(set(rows.values())) > 1:
             raise ValueError(f"the inputs differ in their number of rows: {rows}")
@@ -93,6 +97,16 @@ class Several:
     def is_floating_point(self) -> bool:
         """Whether any tensor is."""
         return any(tensor.is_floating_point() for tensor in self._tensors.values())
+
+
+def structure(inputs: Tensor | Several) -> object:
+    """The number of axes of a tensor, or of each of several by name or position.
+
+    Example:
+        >>> structure(torch.zeros(5, 2)), structure(Several((torch.zeros(5, 2), torch.arange(5))))
+        (2, {0: 2, 1: 1})
+    """
+    return inputs.ndim if isinstance(inputs, Tensor) else {name: tensor.ndim for name, tensor in inputs.items()}
 
 
 def as_inputs(inputs: Any) -> Any:

@@ -1256,7 +1256,7 @@ def test_a_fit_that_ends_folded_says_so_and_names_the_remedy(slopes, objective, 
     found = [str(one.message) for one in recwarn if one.category is FoldWarning]
     assert len(found) == (remedy is not None)
     assert all(
-        "Start noise_scale and output_scale near the scale of the target" in one and remedy in one for one in found
+        "start noise_scale and output_scale near the scale of the target" in one and remedy in one for one in found
     )
 
 
@@ -1264,3 +1264,23 @@ def test_a_checkpoint_of_another_loop_is_refused(tmp_path):
     checkpoints.save(tmp_path / "run.pt", {"chains": torch.zeros(3)})
     with pytest.raises(GPVIError, match="is no checkpoint or is damaged"):
         train("svgd", checkpoint=tmp_path / "run.pt")
+
+
+class Forgets:
+    """A mean of the minibatch in place of its sum times N / B; without one it is right, or as wrong."""
+
+    dim, num_data = 1, 60
+
+    def __init__(self, sums: bool) -> None:
+        self.y, self.sums = torch.linspace(0, 1, 60), sums
+
+    def log_prob(self, x, batch=None):
+        terms = -0.5 * (x - self.y[slice(None) if batch is None else batch]).square()
+        return terms.sum(-1) if batch is None and self.sums else terms.mean(-1)
+
+
+def test_a_minibatch_that_forgets_the_number_of_data_is_refused():
+    settings = {"steps": 2, "optimizer": Adam(1e-2), "batch_size": 10, "seed": 0, "progress": False}
+    with pytest.raises(GPVIError, match="is a sum, not a mean, of a minibatch times num_data / len"):
+        fit(MeanField(torch.zeros(1)), Forgets(sums=True), NegativeELBO(4), **settings)
+    fit(MeanField(torch.zeros(1)), Forgets(sums=False), NegativeELBO(4), **settings)  # looks like fewer data

@@ -4,8 +4,9 @@ import arviz
 import numpy as np
 import pytest
 import torch
+from torch.distributions import constraints
 
-from gpvi_lib import LearnedNoise, NormalLikelihood, Posterior, hmc, mlp, to_inference_data
+from gpvi_lib import Constrained, LearnedNoise, MeanField, NormalLikelihood, Posterior, hmc, mlp, to_inference_data
 from gpvi_lib.errors import GPVIError
 
 X = torch.linspace(-1, 1, 6)[:, None]
@@ -50,6 +51,28 @@ def test_draws_alone_named_draws_and_data(normal):
     assert data.posterior["x"].shape == (1, 7, 2) and data.observed_data["y"].shape == (3,)
     named = to_inference_data({"mean": x[:, 0], "scale": [x[:, 1].exp()]}, observed={"z": torch.zeros(2)})
     assert named.posterior["scale"].shape == (1, 7) and named.observed_data["z"].shape == (2,)
+
+
+def test_named_draws_of_constrained_parameters_are_chains_where_they_have_both_axes(normal):
+    parts = {"slope": (constraints.real, (3,)), "size": constraints.positive}
+    target = Constrained(lambda p: -p["size"] - p["slope"].square().sum(-1), parts)
+    x = normal(7, 2, target.dim)  # as HMC draws them
+    found = to_inference_data(target.constrain(x), target).posterior
+    assert found["slope"].shape == (2, 7, 3) and found["size"].shape == (2, 7)
+    np.testing.assert_array_equal(found["size"].values[1], target.constrain(x[:, 1])["size"].numpy())
+    alone = to_inference_data(target.constrain(x[:, 0]), target).posterior
+    assert alone["slope"].shape == (1, 7, 3) and alone["size"].shape == (1, 7)
+    listed = {"size": [target.constrain(x[:, chain])["size"] for chain in range(2)]}
+    np.testing.assert_array_equal(to_inference_data(listed, target).posterior["size"], found["size"])
+    with pytest.raises(GPVIError, match=r"samples\['slope'\] must be \(n, 3\) or \(draws, chains, 3\), got \(7, 2\)"):
+        to_inference_data({"slope": x[..., 0]}, target)
+    with pytest.raises(GPVIError, match="parameter 'sizes'"):
+        to_inference_data({"sizes": x[..., 0]}, target)
+
+
+def test_a_sampler_is_told_to_be_drawn_from():
+    with pytest.raises(GPVIError, match=r"got MeanField: give sampler.sample\(n, rng\)"):
+        to_inference_data(MeanField(torch.zeros(2)))
 
 
 BAD = {

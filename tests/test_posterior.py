@@ -313,6 +313,18 @@ def test_quantiles_invert_the_distribution_function(mixture):
     assert_close(mixture.cdf(high) - mixture.cdf(low), torch.full((4,), 0.9, dtype=torch.float64))
 
 
+def test_draws_of_a_mixture_are_those_of_its_components(mixture):
+    """By the distribution function: uniform, with the standard errors of 40,000 draws at each of four inputs."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        draws = mixture.sample((40_000,))
+        assert mixture.sample().shape == (4,) and mixture.sample((2, 3)).shape == (2, 3, 4)
+    levels = mixture.cdf(draws)
+    assert draws.shape == (40_000, 4) and not draws.requires_grad
+    assert_close(levels.mean(0), torch.full((4,), 0.5, dtype=levels.dtype), rtol=0, atol=5 / math.sqrt(12 * 40_000))
+    assert_close(levels.square().mean(0), torch.full((4,), 1 / 3, dtype=levels.dtype), rtol=0, atol=0.3 * 5 / 200)
+
+
 @pytest.mark.parametrize("level", [0.0, 1.0, 90, -0.5])
 def test_levels_are_probabilities(level, mixture):
     with pytest.raises(ValueError, match=f"level of an interval must be between 0 and 1, such as 0.9, got {level}"):

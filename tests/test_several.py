@@ -135,6 +135,34 @@ def test_bad_inputs_are_named(inputs, message):
         posterior(inputs)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (
+            X[:3],
+            r"rows such as the data's, \({'x': \(2,\), 'group': \(\)},\) each, got .*: give as many, in a tuple or",
+        ),
+        ((X[:3], GROUP[:3]), "give as many, in a tuple or by the same names"),
+        ({"x": X[:3], "groups": GROUP[:3]}, "give as many, in a tuple or by the same names"),
+        ({"x": X[:3], "group": GROUP[:3], "more": GROUP[:3]}, "give as many"),
+        ({"x": X[0], "group": GROUP[0]}, r"inputs\['group'\] must have rows, got one number: of one row give x\[:1\]"),
+        ([X[:3], GROUP[:3]], "several inputs are a tuple, or a dictionary by name"),
+        (
+            {"x": X[:1], "group": GROUP[:1] + 1_000},
+            "an index among the inputs is outside .* Embedding's num_embeddings",
+        ),
+    ],
+)
+def test_inputs_to_predict_at_are_such_as_the_datas(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        posterior({"x": X, "group": GROUP}).predictive(W, inputs)
+
+
+def test_an_index_outside_of_an_embedding_is_named_at_the_start():
+    with pytest.raises(ValueError, match="an index among the inputs is outside .* Embedding's num_embeddings"):
+        posterior({"x": X, "group": GROUP + 1})
+
+
 def test_another_precision_than_the_weights_is_refused():
     with pytest.raises(ValueError, match=r"the inputs are torch.float32 and the weights torch.float64"):
         posterior({"x": X, "group": GROUP}).log_prob(W.double())

@@ -412,8 +412,9 @@ def check_all_data(target: Target, x: Float[Tensor, "n d"]) -> None:
     if not _alike(whole, every) and torch.equal(whole, target.log_prob(x[:1])):
         raise GPVIError(
             f"{type(target).__name__}.log_prob(x) must be its value on all {number} data, log_prob(x, "
-            f"torch.arange({number})): the two are {whole[0].item():.6g} and {every[0].item():.6g}. Without a "
-            "minibatch take y, not y[None]: rows = slice(None) if batch is None else batch"
+            f"torch.arange({number})): the two are {whole[0].item():.6g} and {every[0].item():.6g}. The log-likelihood "
+            "is a sum, not a mean, of a minibatch times num_data / len(batch), and without one of y, not y[None]: "
+            "rows = slice(None) if batch is None else batch"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -51,6 +52,13 @@ class NormalMixture(MixtureSameFamily):
             )
         return value
 
+    def sample(self, sample_shape: Sequence[int] = ()) -> Float[Tensor, "*l b"]:
+        """Draws, each of one component, from torch's own generator as all of ``torch.distributions``."""
+        with torch.no_grad():
+            component = self.mixture_distribution.sample(sample_shape)
+            at = torch.arange(component.shape[-1], device=component.device), component
+            return torch.normal(self.parts.loc[at], self.parts.scale[at])
+
     def log_prob(self, value: Float[Tensor, "*l b"]) -> Float[Tensor, "*l b"]:
         """Log-density at one value for each input."""
         return super().log_prob(self._checked(value))
@@ -76,6 +84,8 @@ class NormalMixture(MixtureSameFamily):
         low, high = quantiles.amin(-1), quantiles.amax(-1)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
+            if bool(((middle == low) | (middle == high)).all()):  # no number is left between them
+                break
             below = self.cdf(middle) < level
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return (low + high) / 2

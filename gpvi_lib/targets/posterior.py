@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, default_collate
 from gpvi_lib.checks import check_count, check_instance, check_positive, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.networks import FlatModule
-from gpvi_lib.several import Several, as_inputs, check_tensor
+from gpvi_lib.several import Several, as_inputs, check_tensor, structure
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood, NormalLikelihood
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
@@ -497,10 +497,12 @@ class Posterior:
         _check_numbers("inputs", inputs)
         if not len(inputs):
             raise ValueError("there are no inputs to predict at: they have 0 rows")
-        if isinstance(inputs, Tensor) and inputs.ndim != self.inputs.ndim:
+        if structure(inputs) != structure(self.inputs):
+            single = isinstance(inputs, Tensor) and isinstance(self.inputs, Tensor)
+            remedy = "of one row give x[:1], not x[0]" if single else "give as many, in a tuple or by the same names"
             raise ValueError(
                 f"inputs must be rows such as the data's, {tuple(self.inputs.shape[1:])} each, got "
-                f"{tuple(inputs.shape)}: of one row give x[:1], not x[0]"
+                f"{tuple(inputs.shape)}: {remedy}"
             )
         parts = inputs.split(max(1, EVALUATED // len(w)))
         try:
