@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Transform
 
-from gpvi_lib.checks import check_count, check_positive, check_rng
+from gpvi_lib.checks import check_count, check_positive, chosen_rng
 from gpvi_lib.extras import optional
 from gpvi_lib.samplers import Sampler, normal_log_prob, standard_normal
 
@@ -29,6 +29,7 @@ class Flow(Sampler):
         depth: ``L``, the number of layers; each has ``2 d + 1`` parameters.
         base_stdev: ``σ > 0``.
         rng: source of the initial weights, ``u, w ~ U(-1/√d, 1/√d)``; ``b = 0``.
+        seed: in place of ``rng``: of a generator made for them.
         dtype, device: of the parameters.
 
     Raises:
@@ -48,7 +49,8 @@ class Flow(Sampler):
         depth: int = 32,
         *,
         base_stdev: float = 1.0,
-        rng: torch.Generator,
+        rng: torch.Generator | None = None,
+        seed: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -56,7 +58,7 @@ class Flow(Sampler):
         check_count("dim", dim)
         check_count("depth", depth)
         check_positive("base_stdev", base_stdev)
-        check_rng(rng)
+        rng = chosen_rng(rng, seed, device)
         pyro = optional("pyro.distributions.transforms")
         self.dim, self.base_stdev = dim, float(base_stdev)
         bound = 1 / math.sqrt(dim)

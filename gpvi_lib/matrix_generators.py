@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gpvi_lib.activations import ACTIVATIONS
-from gpvi_lib.checks import check_count
+from gpvi_lib.checks import check_count, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.latent import LatentJacobian, LatentSampler
 from gpvi_lib.samplers import log_noise_scale, standard_normal
@@ -272,7 +272,7 @@ class MatrixGenerator(_MatrixSampler):
             ``[(65, 65), (250, 250), (250, 250), (350, 127)]`` for LeNet: 612,450 parameters.
         noise_scale, train_noise_scale: s, as in :class:`LatentGenerator`.
         output_scale: ``(m,)`` or ``None``, the scale of the first points, usually a prior's.
-        rng, dtype, device: as in :class:`Generator`.
+        rng, seed, dtype, device: as in :class:`Generator`.
 
     Raises:
         ValueError: if a shape is no rows and columns, the last matrix is too small, ``k > m``, or s is not positive and
@@ -292,7 +292,8 @@ class MatrixGenerator(_MatrixSampler):
         noise_scale: float | Tensor,
         train_noise_scale: bool = False,
         output_scale: Tensor | None = None,
-        rng: torch.Generator,
+        rng: torch.Generator | None = None,
+        seed: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -300,6 +301,7 @@ class MatrixGenerator(_MatrixSampler):
         if len(shapes) < 2:
             raise ValueError(f"a MatrixGenerator needs the shapes of z and of its output at least, got {list(shapes)}")
         self.shapes = [list(shape) for shape in shapes]
+        rng = chosen_rng(rng, seed, device)
         super().__init__(dim, (), [shapes], noise_scale, train_noise_scale, output_scale, rng, dtype, device)
 
 
@@ -312,7 +314,7 @@ class SplitMatrixGenerator(_MatrixSampler):
         dim: m; entries beyond it are left out.
         trunk: shapes of z as a matrix and after each of the shared layers, ELU after every one.
         branches: for each the shape of its slice as a matrix, of its hidden matrices, and of its output.
-        noise_scale, train_noise_scale, output_scale, rng, dtype, device: as in :class:`MatrixGenerator`.
+        noise_scale, train_noise_scale, output_scale, rng, seed, dtype, device: as in :class:`MatrixGenerator`.
 
     Raises:
         ValueError: as :class:`MatrixGenerator`, or if the slices are not all of what the trunk returns.
@@ -333,7 +335,8 @@ class SplitMatrixGenerator(_MatrixSampler):
         noise_scale: float | Tensor,
         train_noise_scale: bool = False,
         output_scale: Tensor | None = None,
-        rng: torch.Generator,
+        rng: torch.Generator | None = None,
+        seed: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -343,4 +346,5 @@ class SplitMatrixGenerator(_MatrixSampler):
         if len(trunk) < 2 or not branches:
             raise ValueError("a SplitMatrixGenerator needs a shared layer and a branch at least; or a MatrixGenerator")
         self.shapes = [[list(shape) for shape in part] for part in (trunk, *branches)]
+        rng = chosen_rng(rng, seed, device)
         super().__init__(dim, trunk, branches, noise_scale, train_noise_scale, output_scale, rng, dtype, device)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gpvi_lib.checks import check_count, check_rng
+from gpvi_lib.checks import check_count, chosen_rng
 from gpvi_lib.samplers import MeanField, Sampler, mlp_from_rng, normal_log_prob, standard_normal
 
 OPEN = 2.0
@@ -118,6 +118,7 @@ class MultiplicativeFlow(Sampler):
         length: layers of either flow.
         hidden: width of their networks.
         rng: source of the flows' first weights.
+        seed: in place of ``rng``: of a generator made for them.
 
     Raises:
         ValueError: if the shapes do not have as many weights as the mean, a size is not positive, or the mean and rng
@@ -139,12 +140,13 @@ class MultiplicativeFlow(Sampler):
         *,
         length: int = 2,
         hidden: int = 50,
-        rng: torch.Generator,
+        rng: torch.Generator | None = None,
+        seed: int | None = None,
     ) -> None:
         super().__init__()
         check_count("length", length)
         check_count("hidden", hidden)
-        check_rng(rng)
+        rng = chosen_rng(rng, seed, mean.device)
         if mean.ndim != 1 or mean.device.type != rng.device.type:
             raise ValueError(
                 "mean must have one axis and be where rng is, got "

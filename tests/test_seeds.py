@@ -3,7 +3,20 @@
 import pytest
 import torch
 
-from gpvi_lib import Adam, Gaussian, Generator, MeanField, NegativeELBO, Particles, fit, hmc
+from gpvi_lib import (
+    Adam,
+    Flow,
+    Gaussian,
+    Generator,
+    MatrixGenerator,
+    MeanField,
+    MultiplicativeFlow,
+    NegativeELBO,
+    Particles,
+    SplitMatrixGenerator,
+    fit,
+    hmc,
+)
 from gpvi_lib.checks import chosen_rng
 
 TARGET = Gaussian(torch.zeros(2), torch.eye(2))
@@ -25,6 +38,12 @@ STARTS = {
     "hmc": chains,
     "sample": lambda **source: MeanField(torch.zeros(2), 0.5).sample(3, **source),
     "generator": lambda **source: Generator(2, hidden=(4,), **source).output.weight.detach(),
+    "flow": lambda **source: Flow(2, 3, **source).sample(3, seed=0),
+    "matrices": lambda **source: MatrixGenerator(5, [(1, 2), (2, 3)], noise_scale=0.1, **source).sample(3, seed=0),
+    "split matrices": lambda **source: SplitMatrixGenerator(
+        4, [(1, 2), (2, 2)], [[(1, 2), (1, 2)], [(1, 2), (1, 2)]], noise_scale=0.1, **source
+    ).sample(3, seed=0),
+    "multiplicative": lambda **source: MultiplicativeFlow([(2, 3)], torch.ones(6), **source).sample(3, seed=0),
     "for weights": lambda **source: Generator.for_weights(torch.ones(3), **source).output.weight.detach(),
 }
 
