@@ -22,7 +22,7 @@ from gpvi_lib.report import scoreboard
 
 told = partial(of_records.told, "25")
 
-MNIST = Runs("livi-mnist")
+MNIST, LONGER = Runs("livi-mnist"), Runs("livi-mnist-published")
 CURVES = (
     "map",
     "last_layer_laplace",
@@ -47,6 +47,17 @@ seeds = MNIST.recorded
 def number(method, key):
     """One number of each seed."""
     return MNIST.metric(method, key, seeds(method))
+
+
+def longer(method, key):
+    """One number after all 100 epochs, the mean of the seeds."""
+    return f"{LONGER.metric(method, key, LONGER.recorded(method)).mean():.1f}"
+
+
+def longer_seeds(method):
+    """How many seeds have all 100 epochs, in words."""
+    number = len(LONGER.recorded(method))
+    return "1 seed" if number == 1 else f"{number} seeds"
 
 
 def count(*methods):
@@ -164,10 +175,11 @@ SENTENCES = {
     "the minute, Bayes' rule": lambda: (
         f"Under Bayes' rule mean field at 1e-2 has confidence {mean(FAST, CONFIDENCE)} % and AUROC "
         f"{mean(FAST, AREA)} % (10 epochs, {count(FAST)}), near LIVI's printed "
-        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f}; our LIVI has "
-        f"{mean(UPLOAD[1], CONFIDENCE)} and {mean(UPLOAD[1], AREA)} in the first upload's model. The rate moves mean "
-        f"field's confidence by {-changed(FAST, 'mf_vi', CONFIDENCE)[0]:.1f} points, the prior "
-        f"by {max(abs(changed(*pair, CONFIDENCE)[0]) for pair in PRIORS):.1f} at most."
+        f"{printed(LAST, CONFIDENCE):.1f} and {printed(LAST, 'auroc_percent'):.1f}; our LIVI, in the first upload's "
+        f"model, has {mean(UPLOAD[1], CONFIDENCE)} and {mean(UPLOAD[1], AREA)}. The prior moves mean field's "
+        f"confidence by {max(abs(changed(*pair, CONFIDENCE)[0]) for pair in PRIORS):.1f} points at most, the rate by "
+        f"{-changed(FAST, 'mf_vi', CONFIDENCE)[0]:.1f}; after 100 epochs ({longer_seeds('mf_vi')}) 1e-3 has "
+        f"{longer('mf_vi', CONFIDENCE)}."
     ),
     "LIVI as released": lambda: (
         f"accuracy {mean(LAST, ACCURACY)} % ({count(LAST)}). Its claimed bound rises all the same, from "
@@ -235,12 +247,26 @@ SENTENCES = {
         f"{mean(FAST, AREA)} %. Our ensemble (prior sd 0.144, one rate tried) has {mean('deep_ensemble', CONFIDENCE)} "
         f"and {mean('deep_ensemble', AREA)} %, L″ at the better of two rates {mean(SLOW, CONFIDENCE)} and "
         f"{mean(SLOW, AREA)} %: no comparison of families. A multiplicative flow at 1e-2 has "
-        f"{mean(FLOW, CONFIDENCE)} and {mean(FLOW, AREA)} %."
+        f"{mean(FLOW, CONFIDENCE)} and {mean(FLOW, AREA)} %. After 100 epochs ({longer_seeds('mf_vi')}) 1e-3 has "
+        f"{longer('mf_vi', CONFIDENCE)} and {longer('mf_vi', AREA)} %."
+    ),
+    "all 100 epochs": lambda: (
+        f"MAP has the printed AUROC ({longer_seeds('map')}):** {longer('map', AREA)} %, after ten "
+        f"{MNIST.record('map').metrics[AREA]:.1f} %; its confidence is {longer('map', CONFIDENCE)} %, printed "
+        f"{printed('map', CONFIDENCE):.1f}. Mean field at 1e-3 is then as sure as at 1e-2 after ten: confidence "
+        f"{longer('mf_vi', CONFIDENCE)} and AUROC {longer('mf_vi', AREA)} %, on the same seed "
+        f"{MNIST.record(FAST).metrics[CONFIDENCE]:.1f} and {MNIST.record(FAST).metrics[AREA]:.1f}. Printed are "
+        f"{printed('mf_vi', CONFIDENCE):.1f} and {printed('mf_vi', 'auroc_percent'):.1f}."
+    ),
+    "the spread after 100 epochs": lambda: (
+        f"the median weight's spread ends at {longer('mf_vi', 'weight_sd')} ({longer_seeds('mf_vi')})"
     ),
     "the flow": lambda: (
         f"it differs by {moved(FLOW, FAST, CONFIDENCE)} points of confidence and "
         f"{moved(FLOW, FAST, AREA)} of AUROC, and its bound is better by "
         f"{round(1_000 * (bound(FLOW)[1] - bound(FAST)[1]), -2):.0f} nats in the mean, but not on one seed. "
+    ),
+    "the flow at 1e-3": lambda: (
         f"At 1e-3 the flow is less sure by {by_seed('mf_vi', 'mnf', CONFIDENCE)} points, and its AUROC higher by "
         f"{by_seed('mnf', 'mf_vi', AREA)}."
     ),
@@ -277,18 +303,16 @@ def test_how_far_the_runs_went():
 
 def test_avb_trains_and_is_as_sure_as_printed():
     assert MNIST.recorded("avb") == [0] and MNIST.record("avb").config["lr"] == 7e-5
-    found, board = MNIST.record("avb").metrics, of_records.board()
-    printed = {(p.item, p.method, p.metric): p for p in scoreboard.published()}
-    sure, area = (printed["livi/table2/mnist_ood", "avb", key] for key in ("mean_confidence_percent", "auroc_percent"))
+    found = MNIST.record("avb").metrics
+    printed = {(p.method, p.metric): p for p in scoreboard.published() if p.item == "livi/table2/mnist_ood"}
+    sure, area = (printed["avb", key] for key in ("mean_confidence_percent", "auroc_percent"))
     text = (
         f"{found['accuracy_percent']:.1f} % of the digits are right, its confidence on unseen images is "
         f"{found['mean_confidence_percent']:.1f} % (printed {sure.mean:.1f} ± {sure.sd:.1f}) "
         f"and its AUROC {found['mean_auroc_percent']:.1f} % (printed {area.mean:.1f} ± {area.sd:.1f})"
     )
     assert text in told() and f"AVB took {found['training_minutes']:.0f} minutes on one thread" in told()
-    rows = board[(board["item"] == "livi/table2/mnist_ood") & board["paper_mean"].notna() & board["ours_mean"].notna()]
-    rows = rows[rows["metric"] == "auroc_percent"].set_index("method")
-    assert "avb" in rows.index and (rows["ours_mean"] < rows["paper_mean"]).all()
+    assert all(number(method, AREA).mean() < printed[method, "auroc_percent"].mean for method in mnist.ROWS)
 
 
 def test_the_rates_are_those_said():
