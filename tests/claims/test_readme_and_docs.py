@@ -154,13 +154,25 @@ def test_the_bandits_players_that_are_far_from_print():
     wide = test_22.regret(test_22.WHEEL, "gp_as_networks")
     said_of += " is printed for one that keeps the first 1,000 rounds alone,"
     said_of += f" and {wide.min():.0f} to {wide.max():.0f} % with the networks' prior variance"
-    assert said_of in said(UNPRINTED) and len(process) == 3
+    every = test_22.regret(Runs("fpovi-bandits-wheel-all-rounds"), "gp")
+    said_of += f"; after all 50,000 rounds it has {every.min():.0f} to {every.max():.0f} %"
+    assert said_of in said(UNPRINTED) and len(process) == len(every) == 3
 
 
 def test_livis_bound_trains_under_bayes_rule_alone():
     released, bayes = (test_25.number(m, "accuracy_percent").mean() for m in ("livi_min_sv", "livi_min_sv_bayes_slow"))
     assert f"at its rate ends at {released:.0f} % accuracy: it has not trained." in said(UNPRINTED)
     assert f"Under Bayes' rule it reaches {bayes:.0f} %" in said(UNPRINTED)
+
+
+def test_livis_table_after_all_100_epochs():
+    mode, area = "map", "mean_auroc_percent"
+    told_of = f"After all 100 epochs ({test_25.longer_seeds(mode)}) MAP has the printed AUROC, "
+    told_of += f"{test_25.longer(mode, area)} %, and mean field at the rate 1e-3 is less sure of unseen images than "
+    confidence = "mean_confidence_percent"
+    told_of += f"printed: confidence {test_25.longer('mf_vi', confidence)} %, printed "
+    assert f"{told_of}{test_25.printed('mf_vi', confidence):.1f}." in said(UNPRINTED)
+    assert abs(test_25.printed(mode, "auroc_percent") - float(test_25.longer(mode, area))) < 0.05
 
 
 def test_an_ensemble_is_ahead_on_all_four_uci_sets_and_mean_field_behind():
