@@ -251,7 +251,7 @@ class Schedule:
         Args:
             save: writes a checkpoint to the path.
             label, done: the run's name and how far it is ("step 3"), for the messages.
-            interrupted: says whether an interrupt came, see :func:`interrupt_held`.
+            interrupted: says whether an interrupt came, as ``interrupt_held`` does.
 
         Raises:
             OutOfTime: after the deadline.

@@ -161,7 +161,13 @@ def test_the_bandits_players_that_are_far_from_print():
 
 def test_livis_bound_trains_under_bayes_rule_alone():
     released, bayes = (test_25.number(m, "accuracy_percent").mean() for m in ("livi_min_sv", "livi_min_sv_bayes_slow"))
-    assert f"at its rate ends at {released:.0f} % accuracy: it has not trained." in said(UNPRINTED)
+    assert f"at its rate ends at {released:.0f} % accuracy: it has not trained, nor has it after 100 (" in said(
+        UNPRINTED
+    )
+    assert (
+        test_25.longer_seeds("livi_min_sv") == "1 seed"
+        and float(test_25.longer("livi_min_sv", "accuracy_percent")) < 12
+    )
     assert f"Under Bayes' rule it reaches {bayes:.0f} %" in said(UNPRINTED)
 
 
