@@ -132,7 +132,8 @@ def test_the_snippet_for_a_likelihood_of_your_own_predicts_counts(monkeypatch, t
     x, posterior = names["x"], names["posterior"]
     predictive = posterior.predictive(names["ensemble"].x.detach(), x)
     rates = (0.5 + x[:, 0]).exp()
-    torch.testing.assert_close(names["mean"], predictive.mean[:5])
+    torch.testing.assert_close(names["predictive"].mean, predictive.mean[:5])
+    assert names["low"].shape == (5,) and bool((names["low"] <= names["high"]).all())
     assert (predictive.mean / rates - 1).abs().median() < 0.3  # 300 counts, ten networks
 
 
