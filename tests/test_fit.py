@@ -789,14 +789,26 @@ def test_parameters_that_are_not_finite_never_leave_training():
         fit(sampler, target, MaximumLikelihood(), steps=4, optimizer=Adam(lr=0.1), rng=rng, label="toy", progress=False)
 
 
+def batches_seen() -> list[tuple[int, torch.Tensor | None]]:
+    """At how many points and on which data a target is evaluated in two steps on minibatches of four."""
+    target, seen = regression(), []
+    plain = target.log_prob
+    target.log_prob = lambda x, batch=None: seen.append((len(x), batch)) or plain(x, batch)
+    fit_particles(target, batch_size=4, steps=2)
+    return seen
+
+
 def test_no_step_and_no_check_sees_more_data_than_a_minibatch(monkeypatch):
     """All of MNIST at once, through ten networks, would need more memory than a laptop has."""
     monkeypatch.setattr("gpvi_lib.fitting.ALL_PROBED", 0)  # below it a target that is no Posterior is asked once
-    target, seen = regression(), []
-    plain = target.log_prob
-    target.log_prob = lambda x, batch=None: seen.append(batch) or plain(x, batch)
-    fit_particles(target, batch_size=4, steps=2)
-    assert all(batch is not None and len(batch) <= 4 for batch in seen) and max(map(len, seen)) == 4
+    seen = batches_seen()
+    assert all(batch is not None and len(batch) <= 4 for _, batch in seen)
+    assert max(len(batch) for _, batch in seen) == 4
+
+
+def test_few_data_are_all_seen_at_the_start_at_one_point():
+    whole = [points for points, batch in batches_seen() if batch is None or len(batch) > 4]
+    assert whole == [1] * 2  # without a minibatch, and on one of all data
 
 
 def test_numpy_numbers_in_the_history_can_be_resumed(tmp_path):
