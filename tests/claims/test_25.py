@@ -362,6 +362,12 @@ def test_l_double_prime_as_released_answers_a_tenth_to_every_class():
         assert MNIST.arrays(LAST, seed)["entropy_test"].min() > math.log(10) - 0.02
 
 
+def test_after_all_100_epochs_it_is_as_unsure_of_test_images():
+    found = LONGER.record(LAST).metrics
+    assert abs(found["confidence_test"] - found[CONFIDENCE]) < 0.1 and found[ACCURACY] < 12
+    assert "it has not learned, and is as unsure of test images" in told()
+
+
 def test_only_mean_field_trains_at_1e_3():
     frame = recorded().set_index("method")["accuracy_percent"]
     others = [m for m in set(frame.index) if m.startswith(("livi", "gpvi")) and MNIST.record(m).config["lr"] == 1e-3]
