@@ -169,6 +169,8 @@ class FlatModule:
             try:
                 outputs = functional_call(self._module, parameters | constants, positional, named)
             except IndexError as error:
+                if "index" not in str(error):  # of a table: "Dimension out of range" is one of shapes
+                    raise
                 raise ValueError(
                     "an index among the inputs is outside of what the module has, such as an Embedding's "
                     f"num_embeddings: {error}"
