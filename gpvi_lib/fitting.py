@@ -176,6 +176,11 @@ class Training:
         self.step += 1
         return loss.detach()
 
+    @property
+    def called(self) -> bool:
+        """Whether the callback was asked at this step already."""
+        return bool(self.result.history) and self.result.history[-1]["step"] == self.step
+
     def report(self) -> None:
         """Keep what the objective said of itself in the last step, if anything."""
         if self.info:
@@ -314,7 +319,8 @@ def fit(
         seed: in place of ``rng``: of a generator made for this run, where the sampler is.
         batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
-            last; what it returns, if anything, goes into the history. It must not use ``rng``.
+            last; what it returns, if anything, goes into the history. It must not use ``rng``. If it raises, the
+            checkpoint has all steps before, and the same call asks it again.
         checkpoint: file to resume from if it exists (the bar then starts at its step), and to save to every
             ``checkpoint_seconds`` and when you interrupt the run (a second Ctrl-C stops without). A run that was
             interrupted and resumed gives the same result, bit for bit on a CPU with the same number of threads, as one
@@ -369,7 +375,8 @@ def fit(
     else:
         _check_start(sampler, target, batch_size)
         objective.check(sampler)
-        _call(callback, state)
+    if _calls_at(state.step, steps, callback_every) and not state.called:
+        _call(callback, state, checkpoint)
     report_every = math.ceil(steps / DIAGNOSTICS)
     check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
     schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
@@ -390,10 +397,11 @@ def fit(
             if state.step % check_every == 0 or state.step == steps:
                 _check_loss(loss, label, state.step)
             state.result.seconds += time.perf_counter() - started
-            if state.step == steps or (callback_every and state.step % callback_every == 0):
-                _call(callback, state)
             if state.reported:
                 state.report()
+            if _calls_at(state.step, steps, callback_every):
+                _call(callback, state, checkpoint)
+            if state.reported:
                 bar.set_postfix(state.status(loss), refresh=False)
             bar.update()
             schedule.keep(state.save, label, f"step {state.step}", interrupted)
@@ -595,15 +603,28 @@ def _warn_of_growth(sampler: Sampler, target: Target) -> None:
         warnings.warn(wrong_sign(f"{type(target).__name__}.log_prob"), SignWarning, stacklevel=3)
 
 
-def _call(callback: Callback | None, state: Training) -> None:
+def _calls_at(step: int, steps: int, every: int) -> bool:
+    return step in (0, steps) or (every > 0 and step % every == 0)
+
+
+def _call(callback: Callback | None, state: Training, checkpoint: Path | None) -> None:
+    """Ask the callback; where it fails, keep the steps done: the same call of ``fit`` then asks it again."""
     if callback is None:
         return
-    returned = callback(state.step, state.sampler)
+    try:
+        returned = callback(state.step, state.sampler)
+        state.result.history.append({"step": state.step} | _numbers(returned, state.step))
+    except Exception:
+        if checkpoint is not None:
+            state.save(checkpoint)
+        raise
+
+
+def _numbers(returned: dict[str, float] | None, step: int) -> dict[str, float]:
     try:  # Plain numbers only: a checkpoint must be readable without unpickling anything else.
-        values = {} if returned is None else {name: float(value) for name, value in dict(returned).items()}
+        return {} if returned is None else {name: float(value) for name, value in dict(returned).items()}
     except (TypeError, ValueError, RuntimeError) as error:
         raise GPVIError(
             f"callback must return numbers by name, such as {{'error': 0.1}}, or None, got {returned!r:.80} at step "
-            f"{state.step}"
+            f"{step}"
         ) from error
-    state.result.history.append({"step": state.step} | values)

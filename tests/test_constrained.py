@@ -316,6 +316,13 @@ def test_values_that_cannot_be_are_refused(values, message):
     assert target.unconstrain(VALUES).shape == (4, 3)
 
 
+def test_a_name_that_no_part_has_is_told_with_those_that_there_are(normal):
+    target = Constrained(lambda p: p["sigm"], {"mu": constraints.real, "sigma": constraints.positive})
+    with pytest.raises(KeyError, match="sigm") as caught:
+        target.log_prob(normal(3, 2))
+    assert caught.value.__notes__ == ["gpvi_lib: the parameters that log_prob gets are mu, sigma"]
+
+
 def test_support_of_a_distribution_is_a_constraint(normal):
     target = Constrained(lambda p: Exponential(2.0).log_prob(p["rate"]), {"rate": Exponential(2.0).support})
     x = normal(3, 1)

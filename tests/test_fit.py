@@ -76,8 +76,8 @@ CASES = {
 RATES = ("lr", "final_lr", "noise_scale_lr", "weight_decay")
 
 
-class Killed(Exception):
-    pass
+class Killed(BaseException):
+    """As from outside: nothing is saved then."""
 
 
 def train(case, *, seed=5, steps=12, callback=None, checkpoint=None, **arguments):
@@ -550,6 +550,35 @@ def test_a_callback_may_return_nothing():
 def test_a_callback_that_returns_no_numbers_by_name_is_refused(returned):
     with pytest.raises(GPVIError, match=r"callback must return numbers by name.* at step 0"):
         train("svgd", steps=2, callback=lambda step, sampler: returned)
+
+
+@pytest.mark.parametrize("at", [0, 3, 8, 12])
+@pytest.mark.parametrize("fails", [lambda: 1 / 0, lambda: "no numbers"], ids=["raises", "returns no numbers"])
+def test_a_callback_that_fails_loses_no_step(fails, at, tmp_path):
+    """Saved once an hour: all steps before are there, and the callback is asked at that step again."""
+    mended, asked = [], []
+
+    def callback(step, sampler):
+        asked.append(step)
+        return summary(step, sampler) if step != at or mended else fails()
+
+    arguments = {"callback": callback, "checkpoint": tmp_path / "run.pt", "checkpoint_seconds": 3_600}
+    settings = {"steps": 12, "callback_every": 1, "optimizer": Adam(0.05), "batch_size": 8, "progress": False}
+
+    def run(seed=5, **arguments):
+        rng = torch.Generator().manual_seed(seed)
+        sampler = MeanField(torch.zeros(DIM), 0.5)
+        result = fit(sampler, regression(), NegativeELBO(8), rng=rng, **settings | arguments)
+        return {"sampler": sampler.state_dict(), "rng": rng.get_state()} | {
+            "history": result.history,
+            "diagnostics": result.diagnostics,
+        }
+
+    with pytest.raises((ZeroDivisionError, GPVIError)):
+        run(**arguments)
+    mended.append(True)
+    assert_identical(run(**arguments), run(callback=summary))
+    assert asked == [*range(at + 1), *range(at, 13)]
 
 
 def test_seconds_leave_the_interruption_and_the_callback_out():

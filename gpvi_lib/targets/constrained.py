@@ -265,7 +265,11 @@ class Constrained:
 
     def _log_prob(self, x: Tensor, batch: Tensor | None) -> Tensor:
         values, log_det = self._forward(x)
-        density = self._of_values(values) if self.num_data is None else self._of_values(values, batch)
+        try:
+            density = self._of_values(values) if self.num_data is None else self._of_values(values, batch)
+        except KeyError as error:
+            error.add_note(f"gpvi_lib: the parameters that log_prob gets are {', '.join(self.shapes)}")
+            raise
         if not isinstance(density, Tensor) or density.shape != (len(x),):
             found = tuple(density.shape) if isinstance(density, Tensor) else type(density).__name__
             raise GPVIError(
