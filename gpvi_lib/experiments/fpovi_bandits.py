@@ -74,8 +74,6 @@ SIZES: dict[str, dict] = {
     "paper": {"rounds": 10_000, "shorter": 1, "seeds": 3},
 }
 PRINTED_ROUNDS = 50_000
-ALL_ROUNDS = ("f_svgd", "svgd", "mf_vi", "bootstrap", "gp", "gp_as_networks")
-"""Those that are worth the printed number of rounds."""
 
 
 def _rounds(profile: str, printed: bool) -> int:
@@ -381,7 +379,7 @@ def _of(bandit: str, printed_rounds: bool) -> Experiment:
     return Experiment(
         name=f"{name}-all-rounds" if printed_rounds else name,
         title=f"{title}, all {PRINTED_ROUNDS:,} rounds" if printed_rounds else title,
-        methods=ALL_ROUNDS if printed_rounds else tuple(SPECS),
+        methods=tuple(SPECS),
         config=partial(config, bandit, printed_rounds=printed_rounds),
         seeds=seeds,
         run=run,
