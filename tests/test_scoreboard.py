@@ -374,6 +374,27 @@ def test_less_than_half_the_printed_length_is_too_short(registry, steps, method,
     assert (ours.run, ours.steps, ours.too_short) == (("toy", method), steps, too_short)
 
 
+@pytest.mark.parametrize(("least", "learned"), [(0.88, True), (0.9, False)])
+def test_runs_that_have_not_learned_get_no_verdict(registry, least, learned):
+    """The accuracies of the seeds are 0.9, 0.89 and 0.88: their mean counts."""
+    score = replace(TOY.scores[0], learned=("accuracy", least))
+    register(registry, [replace(TOY, scores=(score,))])
+    runner.sweep(get_experiment("toy"), "paper", progress=False)
+    (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
+    words = (row.verdict, row.verdict_median)
+    assert ("not learned" not in words) if learned else words == ("not learned",) * 2
+    assert row.ratio > 0  # the numbers stand
+
+
+@pytest.mark.parametrize("steps", [24_999, 25_000])
+def test_runs_that_are_too_short_are_said_to_be_that(registry, steps):
+    short = replace(of_length(steps), scores=(replace(TOY.scores[0], learned=("accuracy", 1.0)),))
+    register(registry, [short])
+    runner.run_or_load(get_experiment("toy").cell("svgd", 0, "paper"), progress=False)
+    (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
+    assert row.verdict == ("too short" if steps < 25_000 else "not learned")
+
+
 def test_two_experiments_that_do_not_know_of_each_other_cannot_fill_one_row(registry):
     register(registry, [TOY, replace(TOY, name="other")])
     runner.run_or_load(get_experiment("toy").cell("svgd", 0, "paper"), progress=False)

@@ -67,6 +67,8 @@ class Score:
         methods: the methods of the experiment that stand in this table; None for all of them.
         profiles: the profiles at which there is such a metric; None for all of them.
         epoch: steps in an epoch of these runs, where the paper counts epochs.
+        learned: another metric and the least mean of it at which runs have learned; others get no verdict, for a
+            network that guesses is as unsure as one can be. None where there is nothing to ask.
     """
 
     item: str
@@ -77,6 +79,7 @@ class Score:
     methods: tuple[str, ...] | None = None
     profiles: tuple[str, ...] | None = None
     epoch: int = 1
+    learned: tuple[str, float] | None = None
 
 
 def steps_of(config: dict) -> int | None:

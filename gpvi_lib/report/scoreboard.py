@@ -34,6 +34,8 @@ A row takes the longest runs that there are, be their seeds fewer than those of 
 are: `steps` of training, or the proposals of a chain, beside `printed_steps`, empty where the paper prints none (epochs
 count as the steps that they have on our data). Runs of less than half the printed length are `too short` for a verdict.
 A best setting has a length of its own: it is too short only while longer runs of it are waiting for their records.
+Where a score asks for it, runs that have `not learned` get no verdict either: networks that guess are as unsure of all
+images as one can be, which counts as a low error.
 
 `paper_sd` is what the paper prints after ±, entered as it is: the standard error of the mean in Tables 4 to 8 of
 function-space POVI, over 20 splits (protein: 5), so that one run of ours scatters √20 (√5) times as much; elsewhere, as
@@ -89,7 +91,7 @@ COLUMNS = (
 )
 FEWEST_FOR_QUARTILES = 5
 STANDARD_ERRORS = tuple(f"fpovi/table{number}/" for number in (4, 5, 6, 7, 8))
-WORDS = ("agrees", "lower error", "higher error", "inconclusive", "too short")
+WORDS = ("agrees", "lower error", "higher error", "inconclusive", "too short", "not learned")
 """The verdicts on a row that has numbers of both."""
 WIDEST_AGREEMENT = 2.0
 
@@ -126,6 +128,7 @@ class Ours:
         run: names of the experiment and of its method.
         steps, printed_steps: of our runs and of the paper's, None where there are none or none are printed.
         too_short: whether they are too short for a verdict.
+        learned: whether they do what the number is about; a score may ask for that.
     """
 
     values: tuple[float, ...]
@@ -135,6 +138,7 @@ class Ours:
     steps: int | None = None
     printed_steps: int | None = None
     too_short: bool = False
+    learned: bool = True
 
     @property
     def mean(self) -> float:
@@ -202,12 +206,14 @@ def ratio(paper: Published, ours: Ours) -> Ratio:
 
 def verdict(paper: Published, ours: Ours) -> str:
     """One of `WORDS`, about our mean; the module says by which rule."""
-    return "too short" if ours.too_short else ratio(paper, ours).verdict
+    if ours.too_short:
+        return "too short"
+    return ratio(paper, ours).verdict if ours.learned else "not learned"
 
 
 def verdict_of_median(paper: Published, ours: Ours) -> str:
     """The same words about our median; with fewer than 5 seeds about our mean."""
-    if ours.too_short or len(ours.values) < FEWEST_FOR_QUARTILES:
+    if ours.too_short or not ours.learned or len(ours.values) < FEWEST_FOR_QUARTILES:
         return verdict(paper, ours)
     return _ratio(paper, ours.median, ours.median_error).verdict
 
@@ -423,7 +429,7 @@ def collect(profile: str | Profile = "paper") -> dict[RowKey, Ours]:
     profile = get_profile(profile)
     boards: dict[str, pandas.DataFrame] = {}
     expected = planned()
-    chosen: dict[RowKey, tuple[Filler, tuple[float, ...]]] = {}
+    chosen: dict[RowKey, tuple[Filler, tuple[float, ...], bool]] = {}
     for filler in _fillers():
         name, score = filler.experiment.name, filler.score
         if name not in boards:
@@ -431,12 +437,12 @@ def collect(profile: str | Profile = "paper") -> dict[RowKey, Ours]:
         if boards[name].empty or profile.name not in (score.profiles or (profile.name,)):
             continue
         values = _values(filler, boards[name], profile)
-        other, _ = chosen.get(filler.key, (None, ()))
+        other = chosen[filler.key][0] if filler.key in chosen else None
         if values and other is not None and other.experiment is filler.experiment:
             twice = "scores" if other.method == filler.method else "methods"
             raise GPVIError(f"two {twice} of {name} fill the row {' '.join(filler.key)}")
         if values and (other is None or filler.outlasts(other, profile.name)):
-            chosen[filler.key] = filler, values
+            chosen[filler.key] = filler, values, _learned(filler, boards[name])
     return {key: _ours(*found, expected[key], profile.name) for key, found in chosen.items()}
 
 
@@ -450,7 +456,15 @@ def _values(filler: Filler, board: pandas.DataFrame, profile: Profile) -> tuple[
     return tuple(board.loc[board["method"] == filler.method, key].dropna())
 
 
-def _ours(filler: Filler, values: tuple[float, ...], fillers: Sequence[Filler], profile: str) -> Ours:
+def _learned(filler: Filler, board: pandas.DataFrame) -> bool:
+    """Whether the runs reach what the score asks of another of their metrics."""
+    if filler.score.learned is None:
+        return True
+    metric, least = filler.score.learned
+    return bool(board.loc[board["method"] == filler.method, metric].mean() >= least)
+
+
+def _ours(filler: Filler, values: tuple[float, ...], learned: bool, fillers: Sequence[Filler], profile: str) -> Ours:
     experiment, method = filler.experiment, filler.method
     steps, printed = filler.steps(profile) or None, filler.printed_steps
     half = steps is None or printed is None or 2 * steps >= printed
@@ -465,4 +479,5 @@ def _ours(filler: Filler, values: tuple[float, ...], fillers: Sequence[Filler], 
         steps=steps,
         printed_steps=printed,
         too_short=not half and (filler.key[-1] != "best" or waiting),
+        learned=learned,
     )
