@@ -4,19 +4,18 @@ import math
 
 import pytest
 import torch
+from kernel_directions import KERNEL_DIRECTIONS
 from torch import nn
 from torch.testing import assert_close
 
 from gpvi_lib import (
     AVB,
-    GFSF,
     GPVI,
     KDE,
     KIVI,
     LIVI,
     RBF,
     SVGD,
-    WSGLD,
     Adam,
     AdaptiveLangevin,
     BayesianLinearRegression,
@@ -39,7 +38,6 @@ from gpvi_lib import (
     NormalPrior,
     OrientedELBO,
     ParVI,
-    PiSGLD,
     PlaneGrid,
     Posterior,
     SteinCritic,
@@ -237,7 +235,7 @@ def test_a_class_in_place_of_an_instance_is_named(arguments, message):
         run(**arguments)
 
 
-@pytest.mark.parametrize("make", [SVGD, GFSF, WSGLD, PiSGLD, lambda kernel: GPVI(4, kernel=kernel)])
+@pytest.mark.parametrize("make", [*KERNEL_DIRECTIONS, lambda kernel: GPVI(4, kernel=kernel)])
 def test_a_kernel_is_looked_at_where_it_is_given(make):
     with pytest.raises(GPVIError, match=r"kernel must be a kernel, got 'paper': such as RBF\(1.0\)"):
         make("paper")

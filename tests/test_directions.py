@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from kernel_directions import KERNEL_DIRECTIONS
 from torch.testing import assert_close
 
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
@@ -29,7 +30,7 @@ def kernel_gradient(a, b):
 
 @pytest.mark.parametrize("kind", build.DIRECTIONS)
 def test_every_registered_direction_leads_to_the_target(kind):
-    """From (4, 0) on average to N(0, I); a direction of the wrong sign, or without a score, does not get there."""
+    """From (4, 0) on average to N(0, I), without a wrong sign of the score or of the repulsion, which collapses."""
     rng = torch.Generator().manual_seed(0)
     points = torch.randn(40, 2, generator=rng) + torch.tensor([4.0, 0.0])
     sampler, objective = Particles(points), build.build_objective({"kind": "parvi", "direction": {"kind": kind}})
@@ -45,6 +46,8 @@ def test_every_registered_direction_leads_to_the_target(kind):
     x = sampler.sample(None, rng)
     # Forty exact draws have a mean within 4 / sqrt(40) = 0.63 of 0 in each coordinate.
     assert bool((x.mean(0).abs() < 0.63).all()), f"{kind} ends at {x.mean(0).tolist()}"
+    # Their standard deviation is within 4 / sqrt(78) = 0.45 of 1; with an attraction it ends below 0.2.
+    assert bool((x.std(0) > 0.55).all()), f"the points' spread under {kind} ends at {x.std(0).tolist()}"
 
 
 def test_svgd_is_the_double_loop(normal):
@@ -86,18 +89,18 @@ def test_gfsf_repulsion_estimates_the_score_of_the_samples(rng):
     assert (phi + x).square().mean().sqrt() < 0.4
 
 
-@pytest.mark.parametrize("direction", [SVGD(RBF(H)), GFSF(RBF(H))])
-def test_one_point_follows_the_score(direction, normal):
+@pytest.mark.parametrize("make", KERNEL_DIRECTIONS)
+def test_one_point_follows_the_score(make, normal, rng):
     x, s = normal(1, 3), normal(1, 3)
-    rtol = 1e-4 if isinstance(direction, GFSF) else 1e-12
-    assert_close(direction(x, s)[0], -s, rtol=rtol, atol=0)
+    rtol = 1e-4 if make is GFSF else 1e-12
+    assert_close(make(RBF(H))(x, s, rng)[0], -s, rtol=rtol, atol=0)
 
 
-@pytest.mark.parametrize("direction", [SVGD(), GFSF()])
-def test_order_of_the_points_does_not_matter(direction, normal, rng):
+@pytest.mark.parametrize("make", KERNEL_DIRECTIONS)
+def test_order_of_the_points_does_not_matter(make, normal, rng):
     x, s, order = normal(7, 2), normal(7, 2), torch.randperm(7, generator=rng)
     # GFSF multiplies rounding by up to 1 / α = 1e4.
-    assert_close(direction(x[order], s[order])[0], direction(x, s)[0][order], rtol=1e-10, atol=1e-10)
+    assert_close(make()(x[order], s[order], rng)[0], make()(x, s, rng)[0][order], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("ridge", [0, -1e-4, float("nan")])

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from kernel_directions import KERNEL_DIRECTIONS
 from torch import nn
 from torch.testing import assert_close
 
@@ -46,7 +47,7 @@ from gpvi_lib.experiments.build import build_objective
 from gpvi_lib.optimizers import Adam
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
-DIRECTIONS = [SVGD(), GFSF(), WSGLD(), PiSGLD()]
+DIRECTIONS = [make() for make in KERNEL_DIRECTIONS]
 N = 12
 
 

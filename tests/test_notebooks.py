@@ -18,6 +18,13 @@ def test_the_notebook_exists(number):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_a_notebook_says_of_records_has_a_test_file(path):
+    number = path.stem.split("-")[0]
+    files = [file.stem.split("_") for file in (paths.repository() / "tests" / "claims").glob("test_*.py")]
+    assert any(number in parts for parts in files), f"{path.name}: what it says goes into tests/claims/test_{number}.py"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_committed_notebook_is_as_it_must_be(path):
     found = problems(path, FIGURES)
     assert not found, "\n".join(found)

@@ -248,20 +248,10 @@ def seen_as(colours, vision):
     return oklab(linear @ np.array(VISION[vision]).T)
 
 
-def free_colours(taken, number=5):
-    """Colours of a coarse grid that are the easiest to tell from those taken, and from the page, in any vision."""
-    grid = np.stack(np.meshgrid(*[np.linspace(0, 0.9, 10)] * 3), -1).reshape(-1, 3)
-    taken = np.vstack([taken, np.ones((1, 3))])
-    gaps = [
-        np.linalg.norm(seen_as(grid, vision)[:, None] - seen_as(taken, vision)[None], axis=-1).min(1)
-        for vision in VISION
-    ]
-    return [matplotlib.colors.to_hex(grid[index]) for index in np.min(gaps, axis=0).argsort()[::-1][:number]]
-
-
 ENDINGS = ("_best", *(f"_{end}" for end in plotting.VARIANTS))
 METHODS = [m for m in METHOD_COLOURS if not m.endswith(ENDINGS) and m not in plotting.COLOURED_AS]
 RGB = np.array([matplotlib.colors.to_rgb(METHOD_COLOURS[method]) for method in METHODS])
+WHITE = np.ones((1, 3))
 PAPERS = ("fpovi", "livi", "wild")
 
 
@@ -288,14 +278,63 @@ def smallest(seen, far):
     return distances.min(), [METHODS[index] for index in close]
 
 
+APART, FROM_WHITE, APART_IN_CIELAB = 0.075, 0.2, 20
+"""The least distances: of two methods, of a method and the page, and in CIELAB of two methods of the GPVI paper."""
+CIELAB_VISIONS = ("full", "deuteranopia", "protanopia")
+
+
+def free_colours(method, number=5):
+    """Colours of a grid that pass the tests below in the place of a method's, those with the most room first."""
+    at = METHODS.index(method)
+    together, of_paper = (RGB[~far[at]] for far in (apart().astype(bool), apart_in_paper()))
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 16)] * 3), -1).reshape(-1, 3)
+    rules = [(seen_as, vision, *rule) for vision in VISION for rule in ((together, APART), (WHITE, FROM_WHITE))]
+    rules += [(cielab, vision, of_paper, APART_IN_CIELAB) for vision in CIELAB_VISIONS if len(of_paper)]
+    room = np.full(len(grid), np.inf)
+    for seen, vision, others, least in rules:
+        distances = np.linalg.norm(seen(grid, vision)[:, None] - seen(others, vision)[None], axis=-1)
+        room = np.minimum(room, distances.min(1) / least)
+    return [matplotlib.colors.to_hex(grid[index]) for index in room.argsort()[::-1][:number] if room[index] > 1]
+
+
+def alike(methods):
+    """What to say of two methods, the newer of which is the later one in the list."""
+    newer = max(methods, key=METHODS.index)
+    return f"{' and '.join(methods)} look alike; free for {newer}: {', '.join(free_colours(newer)) or 'none'}"
+
+
 @pytest.mark.parametrize("vision", VISION)
 def test_any_two_methods_can_be_told_apart(vision):
     seen = seen_as(RGB, vision)
     distance, close = smallest(seen, apart())
-    others = RGB[[method != close[1] for method in METHODS]]
-    assert distance > 0.075, f"{' and '.join(close)} look alike; free: {', '.join(free_colours(others))}"
-    white = seen_as(np.ones((1, 3)), vision)
-    assert np.linalg.norm(seen - white, axis=-1).min() > 0.2  # stands out from the page
+    assert distance > APART, alike(close)
+    from_white = np.linalg.norm(seen - seen_as(WHITE, vision), axis=-1)
+    palest = METHODS[from_white.argmin()]
+    assert from_white.min() > FROM_WHITE, f"{palest} is pale; free: {', '.join(free_colours(palest)) or 'none'}"
+
+
+@pytest.mark.parametrize("method", [METHODS[-1], "gpvi", "livi_full", "w_sgld"])
+def test_the_colours_that_are_free_pass(method, monkeypatch):
+    """In the place of a method's own: they are as far from all others as the tests want."""
+    found = free_colours(method)
+    assert found
+    for colour in found:
+        changed = RGB.copy()
+        changed[METHODS.index(method)] = matplotlib.colors.to_rgb(colour)
+        monkeypatch.setitem(globals(), "RGB", changed)
+        for vision in VISION:
+            test_any_two_methods_can_be_told_apart(vision)
+        for vision in CIELAB_VISIONS:
+            test_methods_of_the_paper_are_far_apart_in_cielab(vision)
+
+
+def test_a_colour_that_another_method_has_is_refused_with_those_that_are_free(monkeypatch):
+    changed = RGB.copy()
+    changed[METHODS.index("gpvi")] = RGB[METHODS.index("svgd")]
+    monkeypatch.setitem(globals(), "RGB", changed)
+    with pytest.raises(AssertionError, match="gpvi.*look alike; free for .*: #") as caught:
+        test_any_two_methods_can_be_told_apart("full")
+    assert "svgd" in str(caught.value)
 
 
 def cielab(colours, vision):
@@ -316,10 +355,14 @@ def test_cielab_of_white_and_red():
     np.testing.assert_allclose(found, [[100, 0, 0], [53.24, 80.09, 67.2]], atol=0.1)
 
 
-@pytest.mark.parametrize("vision", ["full", "deuteranopia", "protanopia"])
-def test_methods_of_the_paper_are_far_apart_in_cielab(vision):
+def apart_in_paper():
+    """True for two methods that are not both of the GPVI paper's experiments, and for a method and itself."""
     of_paper = [one for one in EXPERIMENTS.values() if one.scores and paper_of(one) == "gpvi"]
     ours = {method for experiment in of_paper for method in experiment.methods}
-    others = np.array([[not {a, b} <= ours for b in METHODS] for a in METHODS])
-    distance, close = smallest(cielab(RGB, vision), 1000 * (others | np.eye(len(METHODS), dtype=bool)))
-    assert distance > 20, f"{' and '.join(close)} are {distance:.0f} apart"
+    return np.array([[a == b or not {a, b} <= ours for b in METHODS] for a in METHODS])
+
+
+@pytest.mark.parametrize("vision", CIELAB_VISIONS)
+def test_methods_of_the_paper_are_far_apart_in_cielab(vision):
+    distance, close = smallest(cielab(RGB, vision), 1000 * apart_in_paper())
+    assert distance > APART_IN_CIELAB, alike(close)

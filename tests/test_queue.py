@@ -69,6 +69,12 @@ def test_a_method_that_draws_nothing_is_queued_once(listed, monkeypatch):
     assert [(one.cell.method, one.cell.seed) for one in cells] == [("plain", 0), ("svgd", 0), ("svgd", 1)]
 
 
+def test_a_seed_that_no_table_counts_is_refused(listed):
+    path = listed({}, {"seeds": [0, 7]})
+    with pytest.raises(GPVIError, match=r"entry 2 of .*: seed 7 is none of toy's at paper \(0, 1, 2\): no table would"):
+        queue.read(path, get_experiment)
+
+
 def test_the_committed_list_names_what_there_is():
     queued = queue.read(Path(__file__).parents[1] / "results" / "queue.toml", get_experiment)
     cells = [one.cell for one in queued if one.hours > 0]

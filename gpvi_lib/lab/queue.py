@@ -73,7 +73,8 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
         find: the experiment of a name, such as :func:`gpvi_lib.experiments.get_experiment`.
 
     Raises:
-        GPVIError: if there is no such file, or an entry lacks something, naming entry and key.
+        GPVIError: if there is no such file, or an entry lacks something or asks for a seed that the experiment does not
+            have, naming entry and key.
         UnknownName: if an experiment or a method does not exist, or the list has another key than ``entry``.
     """
     try:
@@ -91,6 +92,11 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
                 raise GPVIError(f"entry {number} of {shown(path)} needs {key!r}, got {entry.get(key)!r}")
         experiment = find(entry["experiment"])
         for seed in entry["seeds"]:
+            if seed not in (known := experiment.seeds(PROFILE)):
+                raise GPVIError(
+                    f"entry {number} of {shown(path)}: seed {seed!r} is none of {experiment.name}'s at {PROFILE} "
+                    f"({', '.join(map(str, known))}): no table would count its record"
+                )
             for method in entry["methods"]:
                 cell = experiment.cell(method, seed, PROFILE)
                 if method in experiment.once and seed not in experiment.seeds_of(method, PROFILE):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.experiments import Experiment, fpovi_exact, fpovi_toy, get_experiment, inverse_solvers, livi_entropy
 from gpvi_lib.experiments.fpovi_uci import ROWS as UCI_ROWS
 from gpvi_lib.experiments.printed import NOISE_SCALE, PRINTED, RUNS, Printed
@@ -198,8 +199,19 @@ def _scored(item: str, metric: str, part: str, ours: dict[RowKey, Ours]) -> Iter
             filler = next(one for one in fillers if (one.experiment.name, one.method) == (name, method))
         else:
             filler, seeds = fillers[0], 0
-        printed = PRINTED[item].length_of(key[1])
+        printed = _printed_of(item).length_of(key[1])
         yield Row(_label(filler), filler.experiment, filler.method, seeds, printed, filler.score.epoch, part)
+
+
+def _printed_of(item: str) -> Printed:
+    """What the paper prints of the runs behind an item.
+
+    Raises:
+        GPVIError: if nobody entered it.
+    """
+    if item not in PRINTED:
+        raise GPVIError(f"{item} has a section here and no length: enter it in PRINTED of experiments/printed.py")
+    return PRINTED[item]
 
 
 def _trains(fillers: Iterable[Filler]) -> bool:
@@ -216,7 +228,7 @@ def _unscored(item: str) -> Iterator[Row]:
         if steps_of(experiment.config(method, PROFILE)) is None:
             continue
         runs = found[found["method"] == method]
-        yield Row(labels[method], experiment, method, len(runs), PRINTED[item].length, 1, "", _ended(runs))
+        yield Row(labels[method], experiment, method, len(runs), _printed_of(item).length, 1, "", _ended(runs))
 
 
 def _ended(runs: pandas.DataFrame) -> str:
