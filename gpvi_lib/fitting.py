@@ -5,7 +5,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -227,6 +227,7 @@ class Training:
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
             | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
             | checkpoints.digest({f"target.{name}": tensor for name, tensor in data.items()})
+            | checkpoints.digest(dict(_tensors({"objective": _arguments(self.objective)})))
         )
 
     def _probed(self, like: Tensor) -> list[float]:
@@ -424,6 +425,13 @@ def _tensors(named: Mapping[str, object]) -> Iterator[tuple[str, Tensor]]:
             yield from _tensors({f"{name}[{key!r}]": part for key, part in value.items()})
 
 
+def _arguments(made: object) -> object:
+    """What an objective was made with, by name, its parts' arguments inside: not what it has learned since."""
+    if not is_dataclass(made):
+        return made
+    return {one.name: _arguments(getattr(made, one.name)) for one in fields(made) if one.init}
+
+
 def _device(sampler: Sampler) -> torch.device | str:
     """Where a sampler's parameters are."""
     return next((parameter.device for parameter in sampler.parameters()), "cpu")
@@ -497,12 +505,12 @@ def _described(optimizer: Optimizer | Factory, made: torch.optim.Optimizer) -> d
 @torch.no_grad()
 def _step_of_adam(optimizer: torch.optim.Optimizer) -> None:
     """``optimizer.step()`` of fused Adam without the hooks around it, as dear as a small problem's update."""
-    for group in optimizer.param_groups:
-        moved = [p for p in group["params"] if p.grad is not None]
+    moving = [[p for p in group["params"] if p.grad is not None] for group in optimizer.param_groups]
+    if not all(optimizer.state[p] for moved in moving for p in moved):  # the first step makes them
+        optimizer.step()
+        return
+    for group, moved in zip(optimizer.param_groups, moving, strict=True):
         states = [optimizer.state[p] for p in moved]
-        if not all(states):  # the first step makes them
-            optimizer.step()
-            return
         adam(
             moved,
             [p.grad for p in moved],

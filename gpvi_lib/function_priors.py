@@ -184,7 +184,7 @@ class PerceptronKernel:
         left, right = (bias**2 + weight**2 * side.square().sum(-1) for side in (x, y))
         for width, weight, bias in self.layers[1:]:
             norm = (left[:, None] * right).sqrt()
-            angle = torch.acos((cross / norm).clamp(-1, 1))
+            angle = torch.acos((cross / norm.clamp_min(torch.finfo(norm.dtype).tiny)).clamp(-1, 1))
             cross = bias**2 + weight**2 * width * norm * (angle.sin() + (math.pi - angle) * angle.cos()) / (2 * math.pi)
             left, right = (bias**2 + weight**2 * width * side / 2 for side in (left, right))
         return cross
@@ -197,15 +197,19 @@ def _perceptron_layers(network: FlatModule, scale: Float[Tensor, " d"]) -> tuple
         ValueError: if the network is no ReLU perceptron, or the scales within a layer differ.
     """
     module = network.module.module if isinstance(network.module, LearnedNoise) else network.module
-    parts = [part for part in module.modules() if not list(part.children())]
+    parts = [part for _, part in module.named_modules(remove_duplicate=False) if not list(part.children())]
     one_by_one = all(isinstance(part, nn.Sequential) for part in module.modules() if list(part.children()))
     parts = [part for part in parts if not isinstance(part, nn.Flatten)]
     parts = parts[:-1] if isinstance(parts[-1], Centred) else parts
     linear, activations = parts[::2], parts[1::2]
     trained = list(network.unflatten(scale).values())[shared_outputs(network) :]
     whole = one_by_one and len(trained) == 2 * len(linear)  # no frozen weight, no layer without a bias
+    ends = len(linear) == len(activations) + 1  # in a linear layer
     if not (
-        whole and all(isinstance(p, nn.Linear) for p in linear) and all(isinstance(a, nn.ReLU) for a in activations)
+        whole
+        and ends
+        and all(isinstance(p, nn.Linear) for p in linear)
+        and all(isinstance(a, nn.ReLU) for a in activations)
     ):
         raise ValueError(
             "the covariance in closed form is that of a perceptron, an nn.Sequential of linear layers with biases and "

@@ -26,6 +26,7 @@ from gpvi_lib.objectives import DirectionObjective, ParVI
 from gpvi_lib.samplers import Sampler
 from gpvi_lib.several import Several
 from gpvi_lib.targets import LearnedNoise, Posterior
+from gpvi_lib.targets.posterior import of_each
 
 Points = Jitter | KDE | Uniform | Tensor | None
 
@@ -37,6 +38,9 @@ class Evaluated(Sampler):
         sampler: of weights ``(n, d)``.
         network: the weights' network.
         x: inputs, ``(b, ...)``.
+
+    Raises:
+        ValueError: from ``rsample``, if the network has not one axis of outputs for each input.
 
     Example:
         >>> network, rng = FlatMLP([1, 10, 1]), torch.Generator().manual_seed(0)
@@ -52,6 +56,11 @@ class Evaluated(Sampler):
     def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n v"]:
         """Function values at all inputs, one row for each function; an output that inputs share stands last, once."""
         outputs = self.network(self.sampler.rsample(num_samples, rng), self.x)
+        if outputs.ndim != 3:
+            raise ValueError(
+                "in function space a network has outputs of shape (inputs, outputs), got "
+                f"{tuple(outputs.shape[1:])}: return outputs[:, None] where there is one, outputs.flatten(1) of several"
+            )
         shared = shared_outputs(self.network)
         values = outputs[..., : outputs.shape[-1] - shared].flatten(1)
         return torch.cat([values, outputs[:, 0, -shared:]], 1) if shared else values
@@ -138,7 +147,8 @@ class FunctionPosterior:
     def dim(self) -> int:
         """Number of function values, log σ included."""
         with torch.no_grad():
-            weights = torch.zeros(1, self.posterior.dim, dtype=self.x.dtype, device=self.x.device)
+            dtype = self.x.dtype if self.x.is_floating_point() else torch.get_default_dtype()
+            weights = torch.zeros(1, self.posterior.dim, dtype=dtype, device=self.x.device)
             outputs = self.posterior.network(weights, self.x[:1])
         return (outputs[0, 0].numel() - self.shared) * len(self.x) + self.shared
 
@@ -153,7 +163,7 @@ class FunctionPosterior:
         outputs = values[:, : len(self.data)]
         outputs = torch.cat([outputs, shared[:, None].expand(-1, len(self.data), -1)], -1) if self.shared else outputs
         weight = self.posterior.power * self.posterior.num_data / len(self.data)
-        return self.posterior.likelihood(outputs, self.data).sum(-1) * weight
+        return of_each(self.posterior.likelihood, outputs, self.data).sum(-1) * weight
 
     def _noise_log_prob(self, shared: Float[Tensor, "n 1"]) -> Float[Tensor, " n"]:
         """The log-density of log σ, or of σ under ``noise_prior``."""
@@ -333,6 +343,7 @@ class FunctionSpaceParVI(DirectionObjective):
         return FunctionPosterior(target, points, prior, batch, rows, self.noise_prior)
 
     def __call__(self, sampler, target, batch, rng):
+        self._parvi().check_batches(sampler)
         here = self.at(target, batch, rng)
         if self.noise_prior is not None and not here.shared:
             raise ValueError(

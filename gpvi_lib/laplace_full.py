@@ -59,8 +59,10 @@ class LinearizedModule(FlatModule):
         """Outputs of all ``n`` networks.
 
         Raises:
-            ValueError: if ``w`` is not of the mode's precision.
+            ValueError: if ``w`` is not of the mode's precision or length.
         """
+        if w.shape[-1] != len(self._mode):
+            raise ValueError(f"this network has {len(self._mode)} weights, got weight vectors of {w.shape[-1]}")
         if w.dtype != self._mode.dtype:
             raise ValueError(f"the weights are {w.dtype} and the mode {self._mode.dtype}: convert one of them")
         if not len(w):

@@ -171,8 +171,10 @@ def _check_shapes(name: str, shapes: Sequence[Shape]) -> None:
     """Refuse what is no shape of a matrix.
 
     Raises:
-        GPVIError: naming the shape.
+        GPVIError: naming the shape, or that there is none to lead to another.
     """
+    if len(shapes) < 2:
+        raise GPVIError(f"{name} needs two shapes at least, of what goes in and of what comes out, got {shapes!r}")
     for i, shape in enumerate(shapes):
         if not isinstance(shape, Sequence) or len(shape) != 2:
             raise GPVIError(f"{name}[{i}] must be the rows and columns of a matrix, such as (8, 8), got {shape!r}")
@@ -298,8 +300,6 @@ class MatrixGenerator(_MatrixSampler):
         device: torch.device | str = "cpu",
     ) -> None:
         _check_shapes("shapes", shapes)
-        if len(shapes) < 2:
-            raise ValueError(f"a MatrixGenerator needs the shapes of z and of its output at least, got {list(shapes)}")
         self.shapes = [list(shape) for shape in shapes]
         rng = chosen_rng(rng, seed, device)
         super().__init__(dim, (), [shapes], noise_scale, train_noise_scale, output_scale, rng, dtype, device)
@@ -343,8 +343,8 @@ class SplitMatrixGenerator(_MatrixSampler):
         _check_shapes("trunk", trunk)
         for i, shapes in enumerate(branches):
             _check_shapes(f"branches[{i}]", shapes)
-        if len(trunk) < 2 or not branches:
-            raise ValueError("a SplitMatrixGenerator needs a shared layer and a branch at least; or a MatrixGenerator")
+        if not branches:
+            raise ValueError("a SplitMatrixGenerator needs a branch at least; or a MatrixGenerator")
         self.shapes = [[list(shape) for shape in part] for part in (trunk, *branches)]
         rng = chosen_rng(rng, seed, device)
         super().__init__(dim, trunk, branches, noise_scale, train_noise_scale, output_scale, rng, dtype, device)

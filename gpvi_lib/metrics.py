@@ -242,7 +242,8 @@ def reliability(
 ) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"], Float[Tensor, " k"]]:
     """A reliability diagram: mean confidence, accuracy and share of the data in 15 bins of equal width.
 
-    The confidence is the largest probability. Bins without data are left out, so there are at most 15. The mean of
+    The confidence is the largest probability; where it is 1 exactly it has a bin of its own, as in TorchMetrics. Bins
+    without data are left out, so there are at most 16. The mean of
     ``|accuracy - confidence|``, weighted by the shares, is :func:`expected_calibration_error`.
 
     Raises:
@@ -254,9 +255,10 @@ def reliability(
         (tensor([1.]), tensor([0.5000]), tensor([1.]))
     """
     _check_classified(probabilities, labels)
-    confidence, chosen = probabilities.double().max(-1)
-    at = (confidence * ECE_BINS).long().clamp(max=ECE_BINS - 1)
-    sums = confidence.new_zeros(3, ECE_BINS)
+    confidence, chosen = probabilities.max(-1)
+    edges = torch.linspace(0, 1, ECE_BINS + 1, dtype=confidence.dtype, device=confidence.device)
+    at, confidence = torch.bucketize(confidence, edges, right=True) - 1, confidence.double()
+    sums = confidence.new_zeros(3, ECE_BINS + 1)
     for row, values in enumerate((confidence, (chosen == labels).double(), torch.ones_like(confidence))):
         sums[row].index_add_(0, at, values)
     confidences, right, number = sums[:, sums[2] > 0]
@@ -281,6 +283,8 @@ def accuracy(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> 
 
 def log_likelihood(probabilities: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> float:
     """Mean log predictive probability of the true class, in nats.
+
+    A probability of 0 counts as the smallest normal number of its type: -87.3 nats in float32.
 
     Raises:
         ValueError: as :func:`expected_calibration_error`.

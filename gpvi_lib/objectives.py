@@ -166,9 +166,17 @@ class ParVI(DirectionObjective):
         if self.independent and self.num_samples is None:
             raise ValueError("independent batches need a generator: give num_samples")
 
-    def __call__(self, sampler, target, batch, rng):
+    def check_batches(self, sampler: Sampler) -> None:
+        """Refuse independent batches of what has one batch alone.
+
+        Raises:
+            ValueError: for free particles.
+        """
         if self.independent and isinstance(sampler, Particles):
             raise ValueError("independent batches need a generator: half of the Particles would never move")
+
+    def __call__(self, sampler, target, batch, rng):
+        self.check_batches(sampler)
         if not self.independent:
             x, z = drawn(sampler, self.num_samples, rng)
             phi, info = self.direction(x.detach(), score_on_support(target, x, batch), rng)

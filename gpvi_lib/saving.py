@@ -40,7 +40,7 @@ def _generator_arguments(generator: Generator) -> dict:
 
 def _build_generator(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> Generator:
     log_scale, weight = state.get("log_noise_scale"), state["output.weight"]
-    scale = None if log_scale is None else log_scale.exp()
+    scale = None if log_scale is None else torch.ones_like(log_scale)  # a stand-in, as all that the state replaces
     return Generator(**arguments, noise_scale=scale, rng=rng, dtype=weight.dtype, device=weight.device)
 
 
@@ -70,7 +70,7 @@ def _latent_arguments(generator: LatentGenerator) -> dict:
 
 
 def _build_latent(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> LatentGenerator:
-    scale, weight = state["log_noise_scale"].exp(), state["output.weight"]
+    scale, weight = torch.ones_like(state["log_noise_scale"]), state["output.weight"]
     return LatentGenerator(**arguments, noise_scale=scale, rng=rng, dtype=weight.dtype, device=weight.device)
 
 
@@ -80,12 +80,12 @@ def _matrix_arguments(generator: MatrixGenerator | SplitMatrixGenerator) -> dict
 
 
 def _build_matrix(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> MatrixGenerator:
-    scale = state["log_noise_scale"].exp()
+    scale = torch.ones_like(state["log_noise_scale"])
     return MatrixGenerator(**arguments, noise_scale=scale, rng=rng, dtype=scale.dtype, device=scale.device)
 
 
 def _build_split(arguments: dict, state: dict[str, Tensor], rng: torch.Generator) -> SplitMatrixGenerator:
-    scale, (trunk, *branches) = state["log_noise_scale"].exp(), arguments.pop("shapes")
+    scale, (trunk, *branches) = torch.ones_like(state["log_noise_scale"]), arguments.pop("shapes")
     arguments |= {"trunk": trunk, "branches": branches, "noise_scale": scale}
     return SplitMatrixGenerator(**arguments, rng=rng, dtype=scale.dtype, device=scale.device)
 

@@ -280,17 +280,17 @@ def check(
 ) -> CheckReport:
     r"""Say whether samples can be trusted, on a target without a reference.
 
-    ============  =======================================================  ===================================
+    ============  =======================================================  ==========================================
     finding       value                                                    where
-    ============  =======================================================  ===================================
+    ============  =======================================================  ==========================================
     ``k_hat``     Pareto k̂ of the importance weights ``p(x) / q(x)``       samplers with a density
     ``weights``   their effective number ``1 / Σ w_i^2``                   the same
     ``elbo``      ``E[log p - log q]`` beside the evidence ``log E[p/q]``  the same
     ``folds``     share of draws with ``det J < 0``                        generators with k up to 512
     ``ksd``       squared kernel Stein discrepancy in its null band        everywhere
     ``spread``    ``-E[∇log p(x)·(x - x̄)] / d``, 1 for exact draws         everywhere
-    ``r_hat``     rank-normalised split R-hat                              several samplers or chains
-    ============  =======================================================  ===================================
+    ``r_hat``     rank-normalised split R-hat                              several samplers or chains; one slow chain
+    ============  =======================================================  ==========================================
 
     Each has a verdict, *trust*, *look* or *don't*; the overall verdict is the worst. The thresholds are constants of
     ``gpvi_lib.trust_findings``, and ``report.rules()`` prints them with their sources.
@@ -303,7 +303,8 @@ def check(
         sampler: a sampler, draws ``(n, d)``, an :class:`HMCResult`; or a list of samplers that were trained
             independently, or of chains. Of several samplers the worst counts in what needs a density; ``ksd`` and
             ``spread`` are of all draws together. Draws are taken to be one chain in its order, and thinned to about
-            independent ones for ``ksd`` and ``spread``.
+            independent ones for ``ksd`` and ``spread``. Of one chain that is worth fewer than 20 such draws, which
+            hide whatever is wrong, ``r_hat`` compares the halves.
         target: with ``log_prob``; all of its data are used.
         rng: of draws and of the bootstrap, on the sampler's device; advanced in place.
         seed: in place of ``rng``: of a generator made for this, where the sampler is.
@@ -347,7 +348,8 @@ def check(
         check_slope(target, drawn[0].x, _few(target, drawn[0].x), stacklevel=3)
         share = max(1, SCORED // len(parts))
         pairs = zip(parts, drawn, strict=True)
-        x = torch.cat([one.x[:share] if _independent(part) else _thinned(one, share) for part, one in pairs])
+        looked_at = [one.x[:share] if _independent(part) else _thinned(one, share) for part, one in pairs]
+        x = torch.cat(looked_at)
         s = _scores(target, x, bar)
     findings: list[Finding] = []
     if no_weights is None:
@@ -356,9 +358,10 @@ def check(
         findings += _worst([[fold_finding(_signs(one))] for one in drawn])
     findings += [ksd_finding(x.double(), s.double(), rng), spread_finding(x.double(), s.double())]
     missing = dict.fromkeys(("k_hat", "weights", "elbo"), no_weights) | {"folds": no_signs}
-    if isinstance(sampler, HMCResult) and not sampler.apart:
+    slow = len(parts) == 1 and isinstance(parts[0], Tensor) and len(looked_at[0]) < LEAST
+    if isinstance(sampler, HMCResult) and len(parts) > 1 and not sampler.apart:
         missing["r_hat"] = "all chains started at one point, so that they may agree on a part: start them apart"
-    elif len(parts) > 1:
+    elif len(parts) > 1 or slow:
         found = [_quantities(one, quantities or _default_quantities(target)) for one in drawn]
         n = min(len(one) for one in found)
         findings.append(r_hat_finding(torch.stack([one[:n] for one in found])))

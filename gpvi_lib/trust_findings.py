@@ -139,6 +139,7 @@ MEANINGS = {
         "trust": "The repeats agree, so that where they started does not matter.",
         "look": "The repeats do not quite agree, or hold too few draws to say so: train or run longer.",
         "don't": "The repeats disagree: each found another part of the target, and none alone stands for it.",
+        "halves": "The halves of the chain disagree, or it is worth too few draws to say: run it much longer.",
     },
 }
 TITLES = {
@@ -386,7 +387,10 @@ def fold_finding(sign: Float[Tensor, " n"]) -> Finding:
 
 
 def r_hat_finding(chains: Float[Tensor, "c n q"]) -> Finding:
-    """Rank-normalised split R-hat and the bulk effective number of draws, the worst over quantities."""
+    """Rank-normalised split R-hat and the bulk effective number of draws, the worst over quantities.
+
+    Of one chain it compares the two halves.
+    """
     c, n, _ = chains.shape
     r_hat, effective = of_chains("rhat", chains), of_chains("ess", chains)
     constant = (chains == chains[:1, :1]).all(0).all(0).cpu()
@@ -400,5 +404,6 @@ def r_hat_finding(chains: Float[Tensor, "c n q"]) -> Finding:
         f"trust up to {R_HAT} with {EFFECTIVE} effective draws a chain (Vehtari et al. 2021), don't from {R_HAT_OLD} "
         "on (Gelman et al. 2014); rank-normalised, split, the worst quantity"
     )
-    shown = f"{worst:.3f} between {c}, {min(least, c * n):,.0f} effective draws"
-    return _finding("r_hat", worst, shown, verdict, rule, r_hat=r_hat, limit=torch.tensor(R_HAT))
+    between, meaning = ("its halves", "halves") if c == 1 and verdict != "trust" else (c, None)
+    shown = f"{worst:.3f} between {between}, {min(least, c * n):,.0f} effective draws"
+    return _finding("r_hat", worst, shown, verdict, rule, meaning=meaning, r_hat=r_hat, limit=torch.tensor(R_HAT))

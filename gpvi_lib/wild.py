@@ -226,7 +226,8 @@ class SemiImplicitELBO(Objective):
     def __call__(self, sampler, target, batch, rng):
         _check_chain(self, sampler)
         x, mean, variance = sampler.last_layer(self.num_samples, rng)
-        squared = squared_distances(x / variance.sqrt(), mean / variance.sqrt())
+        scale = variance.sqrt().double()  # tiny for a small η, so that x is far from 0 in its unit
+        squared = squared_distances(x / scale, mean / scale).to(x)
         log_q = torch.logsumexp(-0.5 * squared, 1) - math.log(len(x)) - 0.5 * (2 * math.pi * variance).log().sum()
         loss = (log_q - log_prob(target, x, batch)).mean()
         return loss, {"elbo": -loss.detach(), **held_out(target, x, batch)}

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from gpvi_lib import BayesianLinearRegression
 from gpvi_lib.experiments import bayesian_linear_regression as regression
 from gpvi_lib.experiments import linear_problem
 from gpvi_lib.samplers import Generator, MeanField, Particles
@@ -102,3 +103,10 @@ def test_the_printed_setting_is_table_7(method):
         assert objective["direction"] == critic
     if method == "gpvi":
         assert objective["inverse"] == {"kind": "helper", "width": 10, "num_layers": 3, "lr": 1e-4}
+
+
+def test_moments_of_many_data_are_summed_in_parts(normal):
+    x, y = normal(2_500, 3), normal(2_500)
+    mean, covariance = BayesianLinearRegression(x, y).exact_moments()
+    assert_close(covariance, torch.linalg.inv(x.mT @ x))
+    assert_close(mean, torch.linalg.lstsq(x, y[:, None]).solution[:, 0])

@@ -1,6 +1,7 @@
 """`check` trusts draws of the target itself, at a counted rate, and flags what is wrong with others."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import arviz
@@ -26,6 +27,7 @@ from gpvi_lib import (
     trust_findings,
 )
 from gpvi_lib.errors import GPVIError, UnknownName
+from gpvi_lib.hamiltonian import AcceptanceWarning
 from gpvi_lib.metrics import stein_kernel
 from gpvi_lib.samplers import Sampler
 from gpvi_lib.trust_findings import (
@@ -535,3 +537,23 @@ def test_a_target_that_mixes_draws_is_refused(rng):
 
     with pytest.raises(GPVIError, match="log_prob mixes points"):
         check(torch.randn(200, 3, generator=rng), Mixed(), rng, progress=False)
+
+
+def test_one_chain_that_has_hardly_moved_is_not_trusted():
+    """Thinned to the few draws that it is worth, nothing else can fail."""
+    target = Gaussian(torch.zeros(10), torch.eye(10))
+    start = torch.randn(1, 10, generator=torch.Generator().manual_seed(0))
+    how = {"step_size": 0.01, "num_leapfrog": 1, "num_steps": 2_000, "burn_in": 0, "seed": 0, "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AcceptanceWarning)
+        slow = hmc(target.log_prob, start, **how)
+    for draws in (slow, slow.samples[:, 0]):
+        report = check(draws, target, seed=0)
+        assert report.verdict == "don't" and report["r_hat"].verdict == "don't"
+        assert "The halves of the chain disagree" in report["r_hat"].meaning and "between its halves" in str(report)
+
+
+def test_one_chain_of_independent_draws_is_not_asked_for_its_halves():
+    target = Gaussian(torch.zeros(3), torch.eye(3))
+    report = check(torch.randn(500, 3, generator=torch.Generator().manual_seed(0)), target, seed=0)
+    assert report.verdict == "trust" and "r_hat" in report.missing

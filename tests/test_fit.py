@@ -18,10 +18,11 @@ from torch.distributions import constraints
 from torch.testing import assert_close
 from tqdm.auto import tqdm
 
-from gpvi_lib import checkpoints
+from gpvi_lib import checkpoints, fitting
 from gpvi_lib.directions import GFSF, SVGD, SteinCritic
 from gpvi_lib.errors import CannotWrite, DivergedError, FoldWarning, GPVIError, OutOfTime
 from gpvi_lib.fitting import Minibatches, Training, fit
+from gpvi_lib.function_space import FunctionSpaceParVI
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, OrientedELBO, ParVI
@@ -1326,3 +1327,44 @@ def test_a_minibatch_that_forgets_the_number_of_data_is_refused():
     with pytest.raises(GPVIError, match="is a sum, not a mean, of a minibatch times num_data / len"):
         fit(MeanField(torch.zeros(1)), Forgets(sums=True), NegativeELBO(4), **settings)
     fit(MeanField(torch.zeros(1)), Forgets(sums=False), NegativeELBO(4), **settings)  # looks like fewer data
+
+
+def test_other_points_of_the_same_print_are_another_objective(tmp_path):
+    """A tensor of thousands of numbers prints as its first and last few."""
+    rng, x = torch.Generator().manual_seed(0), torch.linspace(-1, 1, 8)[:, None]
+    target = Posterior(mlp([1, 3, 1]), NormalLikelihood(0.1), x, x[:, 0])
+
+    def run(points, steps=2):
+        particles = Particles(0.1 * torch.ones(3, target.dim) * torch.arange(3)[:, None])
+        objective = FunctionSpaceParVI(points=points)
+        how = {"optimizer": Adam(0.01), "checkpoint": tmp_path / "run.pt", "seed": 0, "progress": False}
+        fit(particles, target, objective, steps=steps, **how)
+        return objective, particles
+
+    points = torch.randn(2_000, 1, generator=rng)
+    others = points.clone()
+    others[1_000] += 0.1
+    assert repr(points) == repr(others)
+    run(points)
+    run(points, steps=3)
+    with pytest.raises(GPVIError, match=r"what differs: objective\['points'\]"):
+        run(others)
+
+
+def test_parameters_that_begin_to_move_later_move_as_torch_has_it():
+    """The first gradient of one group comes after steps of another, as where a callback unfreezes λ."""
+
+    def moved(step):
+        weights = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))]
+        optimizer = torch.optim.Adam([{"params": [weights[0]]}, {"params": [weights[1]], "lr": 0.05}], 0.1, fused=True)
+        for number in range(6):
+            weights[0].grad = torch.tensor([1.0, 0.5]) * (number + 1)
+            weights[1].grad = None if number < 3 else torch.ones(3)
+            step(optimizer)
+        return torch.cat([w.detach() for w in weights]), [int(optimizer.state[w]["step"]) for w in weights]
+
+    (ours, our_steps), (theirs, their_steps) = (
+        moved(step) for step in (fitting._step_of_adam, lambda optimizer: optimizer.step())
+    )
+    assert our_steps == their_steps == [6, 3]
+    assert_close(ours, theirs)

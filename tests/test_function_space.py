@@ -44,6 +44,7 @@ from gpvi_lib import (
 )
 from gpvi_lib.directions import Direction
 from gpvi_lib.experiments.build import build_objective
+from gpvi_lib.function_priors import PerceptronKernel
 from gpvi_lib.optimizers import Adam
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
@@ -564,3 +565,75 @@ def test_streamed_data_are_refused(normal):
     settings = {"steps": 1, "batch_size": 10, "optimizer": Adam(0.1), "seed": 0, "progress": False}
     with pytest.raises(ValueError, match="from data in memory"):
         fit(Particles(target.sample_prior(8, seed=0)), target, objective, **settings)
+
+
+class Reshaped(nn.Module):
+    """A perceptron whose outputs have another shape than (inputs, outputs)."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.layers, self.shape = mlp([2, 5, math.prod(shape)]), shape
+
+    def forward(self, x):
+        return self.layers(x).reshape(len(x), *self.shape)
+
+
+def squared(outputs, targets):
+    return -(outputs - targets.reshape(-1, *[1] * (outputs.ndim - 2))).square().reshape(*outputs.shape[:2], -1).sum(-1)
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_outputs_that_are_no_rows_are_refused(shape, data, rng):
+    """Taken as columns, outputs (n, b) met the targets (b,) as (n, b, b): every function fitted the mean."""
+    target = Posterior(Reshaped(shape), squared, *data, NormalPrior(1.0))
+    particles = Particles(torch.randn(4, target.dim, generator=rng, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"outputs of shape \(inputs, outputs\), got .*: return outputs\[:, None\]"):
+        FunctionSpaceParVI()(particles, target, None, rng)
+
+
+def test_a_likelihood_of_function_values_of_another_shape_is_refused(data):
+    target = FunctionPosterior(Posterior(Reshaped((1,)), squared, *data, NormalPrior(1.0)), None, None)
+    target.posterior.likelihood = lambda outputs, targets: outputs[..., 0][:, None] - targets
+    with pytest.raises(ValueError, match="the likelihood must return one log-probability per network and datum"):
+        target.log_likelihood(torch.zeros(3, N, dtype=torch.float64))
+
+
+def test_independent_batches_of_particles_are_refused_in_function_space(data, rng):
+    target = regression(data)
+    particles = Particles(torch.randn(6, target.dim, generator=rng, dtype=torch.float64))
+    with pytest.raises(
+        ValueError, match="independent batches need a generator: half of the Particles would never move"
+    ):
+        FunctionSpaceParVI(SVGD(), num_samples=3, independent=True)(particles, target, None, rng)
+
+
+def test_function_values_at_indices_can_be_counted():
+    network = nn.Sequential(nn.Embedding(4, 3), nn.Flatten(), nn.Linear(3, 2), nn.LogSoftmax(-1))
+    target = Posterior(network, CategoricalLikelihood(), torch.arange(4), torch.tensor([0, 1, 0, 1]), NormalPrior(1.0))
+    assert FunctionPosterior(target, None, None).dim == 8
+
+
+def test_a_perceptron_that_ends_in_relu_has_no_closed_form(data):
+    network = nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 1), nn.ReLU())
+    target = Posterior(network, NormalLikelihood(1.0), *data, NormalPrior(1.0))
+    with pytest.raises(ValueError, match="the covariance in closed form is that of a perceptron"):
+        ArcCosine().given(target)
+
+
+def test_one_relu_may_stand_between_all_layers(data):
+    relu = nn.ReLU()
+    layers = [nn.Linear(2, 5), nn.Linear(5, 4), nn.Linear(4, 1)]
+    once = nn.Sequential(layers[0], relu, layers[1], relu, layers[2])
+    twice = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    found = [
+        ArcCosine().given(Posterior(network, NormalLikelihood(1.0), *data, NormalPrior(1.0))).covariance(data[0])
+        for network in (once, twice)
+    ]
+    assert_close(*found)
+
+
+def test_the_kernel_of_a_perceptron_without_bias_at_zero():
+    x = torch.tensor([[0.0], [1.0]])
+    kernel = PerceptronKernel(((1, 1.0, 0.0), (50, 0.1, 0.1)))(x, x)
+    # At 0 all hidden units are 0, and the output is its bias.
+    assert bool(kernel.isfinite().all()) and float(kernel[0, 0]) == pytest.approx(0.01)

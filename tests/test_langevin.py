@@ -30,6 +30,7 @@ from gpvi_lib import (
 )
 from gpvi_lib.metrics import ksd_u_statistic
 from gpvi_lib.targets import MLPClassificationPosterior
+from gpvi_lib.targets.base import differentiable_score
 
 F64 = torch.float64
 
@@ -475,3 +476,42 @@ def test_a_generator_is_still_differentiated_as_before(rng):
     x = generator.rsample(4, seeded())
     (expected,) = torch.autograd.grad(Banana().log_prob(x).sum(), x, create_graph=True)
     assert torch.equal(gpvi_lib.targets.differentiable_score(Banana(), x), expected)
+
+
+class Learned(torch.nn.Module):
+    """A density with a parameter of the user's."""
+
+    dim, num_data = 2, None
+
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.ones(2))
+
+    def log_prob(self, x, batch=None):
+        return -(self.a * x.square()).sum(-1)
+
+
+@pytest.mark.parametrize("before", [None, torch.full((2,), 3.0)])
+def test_looking_at_a_target_leaves_gradients_of_the_users_parameters_alone(before):
+    target = Learned()
+    target.a.grad = None if before is None else before.clone()
+    LangevinNetwork(MeanField(torch.zeros(2)), target, 2, step_size=0.01).rsample(3, seeded())
+    assert target.a.grad is None if before is None else torch.equal(target.a.grad, before)
+
+
+class OwnScore:
+    """A density without a graph, whose score is written out."""
+
+    dim, num_data = 2, None
+
+    def log_prob(self, x, batch=None):
+        return -0.5 * x.detach().square().sum(-1)
+
+    def score(self, x, batch=None):
+        return -x
+
+
+def test_a_score_of_ones_own_is_all_that_is_differentiated():
+    x = torch.ones(3, 2, requires_grad=True)
+    differentiable_score(OwnScore(), x).sum().backward()
+    assert torch.equal(x.grad, -torch.ones(3, 2))

@@ -255,3 +255,10 @@ def test_what_they_are_not_for_is_refused():
         other = classifier(module, 5)
         with pytest.raises(ValueError, match=r"all trained, in nn\.Linear and nn\.Conv2d .* take low_rank_laplace"):
             kronecker_laplace(other, torch.zeros(other.dim, dtype=F64))
+
+
+def test_a_linearised_network_refuses_weights_of_another_number(rng):
+    network = FlatModule(mlp([2, 4, 1]))
+    linear = LinearizedModule(network, torch.zeros(network.dim))
+    with pytest.raises(ValueError, match=f"this network has {network.dim} weights, got weight vectors of 1"):
+        linear(torch.zeros(3, 1), torch.ones(5, 2))

@@ -26,6 +26,7 @@ from gpvi_lib import (
     FlatPrior,
     Gaussian,
     Generator,
+    GPVIError,
     LatentGenerator,
     LearnedNoise,
     MatrixGenerator,
@@ -816,7 +817,7 @@ BAD = {
         r"rows of trunk\[1\] must be a whole number >= 1, got 0",
     ),
     "numbers to produce": (lambda: MatrixGenerator(0, [(2, 2), (3, 3)], noise_scale=1, rng=seeded()), "dim must be a"),
-    "one matrix": (lambda: MatrixGenerator(9, [(3, 3)], noise_scale=1, rng=seeded()), "of its output at least"),
+    "one matrix": (lambda: MatrixGenerator(9, [(3, 3)], noise_scale=1, rng=seeded()), "two shapes at least"),
     "slices": (
         lambda: SplitMatrixGenerator(4, [(1, 2), (2, 3)], [[(1, 2), (2, 2)]], noise_scale=1, rng=seeded()),
         r"take \[2\] numbers, which must be the 6",
@@ -976,3 +977,11 @@ def test_relu_is_warned_of(rng):
     sampler = LatentGenerator(3, 2, (4,), noise_scale=0.1, activation="relu", rng=rng)
     with pytest.warns(UserWarning, match="the Generator has ReLU"):
         LIVI(2).check(sampler)
+
+
+def test_a_generator_of_matrices_needs_a_layer(rng):
+    with pytest.raises(GPVIError, match="shapes needs two shapes at least, of what goes in and of what comes out"):
+        MatrixGenerator(4, [(2, 2)], noise_scale=0.1, rng=rng)
+    for branches in ([[]], [[(2, 2)]]):
+        with pytest.raises(GPVIError, match=r"branches\[0\] needs two shapes at least"):
+            SplitMatrixGenerator(4, [(2, 2), (2, 2)], branches, noise_scale=0.1, rng=rng)

@@ -31,7 +31,7 @@ from gpvi_lib import (
 )
 from gpvi_lib.errors import DivergedError, GPVIError
 from gpvi_lib.hamiltonian import AcceptanceWarning
-from gpvi_lib.targets.base import check_rows
+from gpvi_lib.targets.base import check_rows, log_prob
 from gpvi_lib.targets.looks import grows_outwards
 from gpvi_lib.targets.posterior import SignWarning
 
@@ -335,3 +335,17 @@ def test_items_of_unequal_length_are_named():
     triples = [(torch.ones(2), torch.tensor(0.5), 1) for _ in range(9)]
     with pytest.raises(ValueError, match="must be pairs .*, got tuple: give a Dataset whose items are"):
         StreamedPosterior(torch.nn.Linear(2, 1), NormalLikelihood(1.0), triples)
+
+
+class Helped:
+    """A mistake inside, where a helper is called."""
+
+    dim, num_data = 2, 8
+
+    def log_prob(self, x, batch=None):
+        return half_square(x, batch)
+
+
+def test_a_type_error_inside_a_density_is_not_one_of_its_arguments(normal):
+    with pytest.raises(TypeError, match=r"half_square\(\) takes 1 positional argument but 2 were given"):
+        log_prob(Helped(), normal(3, 2), torch.arange(4))

@@ -192,3 +192,15 @@ def test_shapes_that_would_broadcast_are_refused():
         metrics.rmse(y, y[:, None])
     with pytest.raises(ValueError, match=r"labels must be class indices \(4,\), got \(4, 1\)"):
         metrics.accuracy(torch.eye(2)[labels], labels[:, None])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_certain_predictions_have_a_bin_of_their_own(rng, dtype):
+    """Saturated ones are common in single precision; TorchMetrics keeps them apart, and so does the diagram."""
+    for _ in range(20):
+        logits = 20 * torch.randn(100, 2, generator=rng, dtype=dtype)
+        probabilities, labels = logits.softmax(-1), torch.randint(2, (100,), generator=rng)
+        confidence, right, share = metrics.reliability(probabilities, labels)
+        error = metrics.expected_calibration_error(probabilities, labels)
+        assert float(share @ (right - confidence).abs()) == pytest.approx(error, abs=1e-5)
+    assert 1.0 in confidence.tolist()

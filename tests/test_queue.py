@@ -75,6 +75,23 @@ def test_a_seed_that_no_table_counts_is_refused(listed):
         queue.read(path, get_experiment)
 
 
+@pytest.mark.parametrize("seeds", ["[true]", "[0.0]"])
+def test_a_seed_is_a_whole_number(listed, seeds):
+    path = listed({})
+    path.write_text(path.read_text().replace("seeds = [0, 1]", f"seeds = {seeds}"))
+    with pytest.raises(GPVIError, match="is none of toy's at paper"):
+        queue.read(path, get_experiment)
+
+
+def test_one_bracket_and_a_folder_are_told_so(listed):
+    path = listed({})
+    path.write_text(path.read_text().replace("[[entry]]", "[entry]"))
+    with pytest.raises(GPVIError, match=r"needs entries of the form \[\[entry\]\]"):
+        queue.read(path, get_experiment)
+    with pytest.raises(GPVIError, match="cannot be read: Is a directory"):
+        queue.read(path.parent, get_experiment)
+
+
 def test_the_committed_list_names_what_there_is():
     queued = queue.read(Path(__file__).parents[1] / "results" / "queue.toml", get_experiment)
     cells = [one.cell for one in queued if one.hours > 0]

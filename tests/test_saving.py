@@ -10,6 +10,8 @@ from gpvi_lib import (
     Gaussian,
     Generator,
     GPVIError,
+    LatentGenerator,
+    MatrixGenerator,
     MeanField,
     MultiplicativeFlow,
     NegativeELBO,
@@ -177,3 +179,17 @@ def test_a_folder_in_place_of_a_file_is_not_called_damaged_or_missing(what, tmp_
         what(tmp_path)
     assert "cannot be read" in str(refused.value) or "no safetensors file" in str(refused.value)
     assert "delete it" not in str(refused.value) and "does not exist" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["generator", "latent", "matrix"])
+def test_a_scale_that_rounds_to_zero_can_be_loaded(kind, rng, tmp_path):
+    """λ is kept as its logarithm."""
+    sampler = {
+        "generator": lambda: Generator(6, 2, (5,), rng=rng, noise_scale=0.1),
+        "latent": lambda: LatentGenerator(6, 2, (5,), rng=rng, noise_scale=0.1),
+        "matrix": lambda: MatrixGenerator(6, [(1, 2), (2, 3)], rng=rng, noise_scale=0.1),
+    }[kind]()
+    with torch.no_grad():
+        sampler.log_noise_scale.fill_(-110.0)
+    save(sampler, tmp_path / "sampler.safetensors")
+    assert torch.equal(load_sampler(tmp_path / "sampler.safetensors").log_noise_scale, sampler.log_noise_scale)

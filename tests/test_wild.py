@@ -1,5 +1,7 @@
 """Objectives of Wild VI: the regression (14) beside (15), Gauss–Newton, bounds, and training over problems."""
 
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -330,3 +332,17 @@ def test_gauss_newton_moves_a_parameter_that_is_one_number():
     target, before = Gaussian(torch.ones(2), torch.eye(2)), sampler.log_noise_scale.detach().clone()
     fit(sampler, target, GaussNewtonParVI(20), steps=1, optimizer=SGD(1.0), rng=seeded(1), progress=False)
     assert before.shape == () and bool(sampler.log_noise_scale.isfinite()) and sampler.log_noise_scale != before
+
+
+def test_the_semi_implicit_density_of_tiny_steps_is_that_of_double_precision():
+    """In the unit of a layer's noise, √(2η), the points are far from 0, where squares cancel."""
+    rng, variance = seeded(), torch.tensor([2e-8])
+    mean = 5 * torch.randn(64, 1, generator=rng)
+    x = mean + variance.sqrt() * torch.randn(64, 1, generator=rng)
+    target = Gaussian(torch.zeros(1), torch.eye(1))
+    chain = LangevinNetwork(MeanField(torch.zeros(1), 5.0), target, 1, step_size=1e-8)
+    chain.last_layer = lambda number, rng: (x, mean, variance)
+    squared = (x.double()[:, None] - mean.double()).square().sum(-1) / 2e-8
+    log_q = torch.logsumexp(-0.5 * squared, 1) - math.log(64) - 0.5 * math.log(2 * math.pi * 2e-8)
+    expected = float((log_q - target.log_prob(x)).mean())
+    assert float(SemiImplicitELBO(64)(chain, target, None, rng)[0]) == pytest.approx(expected, abs=1e-3)

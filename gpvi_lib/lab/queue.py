@@ -81,10 +81,14 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise GPVIError(f"there is no list of runs {shown(path)}; write one, or name another file") from None
+    except OSError as error:
+        raise GPVIError(f"{shown(path)} cannot be read: {error.strerror or error}") from error
     except tomllib.TOMLDecodeError as error:
         raise GPVIError(f"{shown(path)} is not TOML: {error}") from None
     for key in content.keys() - {"entry"}:
         raise UnknownName.among("key", key, ["entry"], of=shown(path))
+    if not isinstance(content.get("entry", []), list):
+        raise GPVIError(f"{shown(path)} needs entries of the form [[entry]], with two brackets")
     found: dict[Cell, QueuedCell] = {}
     for number, entry in enumerate(content.get("entry", []), 1):
         for key, kind in KEYS.items():
@@ -92,7 +96,8 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
                 raise GPVIError(f"entry {number} of {shown(path)} needs {key!r}, got {entry.get(key)!r}")
         experiment = find(entry["experiment"])
         for seed in entry["seeds"]:
-            if seed not in (known := experiment.seeds(PROFILE)):
+            known = experiment.seeds(PROFILE)
+            if type(seed) is not int or seed not in known:
                 raise GPVIError(
                     f"entry {number} of {shown(path)}: seed {seed!r} is none of {experiment.name}'s at {PROFILE} "
                     f"({', '.join(map(str, known))}): no table would count its record"

@@ -2,7 +2,8 @@
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpvi_lib.errors import DivergedError, GPVIError
-from gpvi_lib.targets.looks import add_hint
+from gpvi_lib.targets.looks import add_hint, in_users_code
 
 
 @runtime_checkable
@@ -65,7 +66,7 @@ def log_prob(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = Non
     try:
         value = target.log_prob(x) if batch is None else target.log_prob(x, batch)
     except TypeError as error:
-        if "positional argument" in str(error):
+        if "positional argument" in str(error) and not in_users_code(error):
             raise GPVIError(_signature(target, batch, str(error))) from error
         add_hint(error, x)
         raise
@@ -215,12 +216,19 @@ def _check_twice_differentiable(target: Target, x: Tensor, batch: Tensor | None)
     saves is its own: layers that are computed again, as :class:`LangevinNetwork` may, do not count it.
     """
     apart = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    if hasattr(target, "score"):
+        with torch.enable_grad():
+            constant = not _own_score(target, x.detach().requires_grad_(True), batch).requires_grad
+        if constant:
+            raise ValueError(f"{type(target).__name__}.score must be differentiable in x: it returns a constant")
+        return
     with torch.enable_grad(), apart:
         x = x.detach().requires_grad_(True)
         u = torch.ones_like(x[:, 0], requires_grad=True)
         (slope,) = torch.autograd.grad(log_prob(target, x, batch) @ u, x, create_graph=True)
         try:
-            slope.sum().backward()  # to all leaves: the path to x alone does not meet the function that refuses
+            with _gradients_kept(slope):
+                slope.sum().backward()  # to all leaves: the path to x alone does not meet the function that refuses
         except RuntimeError as error:
             if "once_differentiable" not in str(error):
                 raise
@@ -229,8 +237,28 @@ def _check_twice_differentiable(target: Target, x: Tensor, batch: Tensor | None)
                 "here: take a target by automatic differentiation instead, such as ClassificationPosterior, or a "
                 "LangevinNetwork with truncate=True"
             ) from None
-    if hasattr(target, "score") and not _own_score(target, x, batch).requires_grad:
-        raise ValueError(f"{type(target).__name__}.score must be differentiable in x: it returns a constant")
+
+
+@contextmanager
+def _gradients_kept(of: Tensor) -> Iterator[None]:
+    """Inside, backward from ``of`` may write to the ``.grad`` of any leaf; after, all have what they had."""
+    leaves, left, seen = [], [of.grad_fn], set()
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        left += [following for following, _ in node.next_functions]
+    before = [leaf.grad for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
+    try:
+        yield
+    finally:
+        for leaf, gradient in zip(leaves, before, strict=True):
+            leaf.grad = gradient
 
 
 def check_precision(density: Callable[[Tensor], Tensor], x: Tensor, name: str) -> None:

@@ -72,7 +72,7 @@ class MLPClassificationPosterior(ClassificationPosterior):
         self, widths: Sequence[int], inputs: Float[Tensor, "N p"], labels: Int[Tensor, " N"], prior=NormalPrior()
     ) -> None:
         super().__init__(FlatModule(mlp(widths)), inputs, labels, prior)
-        self.hot = F.one_hot(labels, widths[-1]).mT.to(inputs.dtype)
+        self.hot = F.one_hot(labels.long(), widths[-1]).mT.to(inputs.dtype)
 
     def _value(self, w: Tensor, batch: Tensor | None, decay: float) -> Tensor:
         """``log p(D | w) - decay |w|^2 / 2``."""

@@ -54,15 +54,23 @@ def _remedy(error: Exception, x: Tensor) -> str | None:
     )
 
 
-def _from_the_user(error: Exception) -> bool:
-    """Whether code of the user's was running, and none of a Posterior, which has looked at its parts itself."""
+def _files(error: Exception) -> list[str]:
+    """Of the code that was running, from the first call on."""
     trace, files = error.__traceback__, []
     while trace is not None:
         files.append(trace.tb_frame.f_code.co_filename)
         trace = trace.tb_next
-    return any(not file.startswith(LIBRARIES) for file in files) and not any(
-        file.endswith("posterior.py") for file in files
-    )
+    return files
+
+
+def in_users_code(error: Exception) -> bool:
+    """Whether code of the user's was running, and not only called."""
+    return any(not file.startswith(LIBRARIES) for file in _files(error))
+
+
+def _from_the_user(error: Exception) -> bool:
+    """The same, and none of a Posterior, which has looked at its parts itself."""
+    return in_users_code(error) and not any(file.endswith("posterior.py") for file in _files(error))
 
 
 def grows_outwards(

@@ -140,6 +140,22 @@ def _warn_of_scale(inputs: Tensor | Several, targets: Tensor | None, normal: boo
         )
 
 
+def of_each(likelihood: Callable, outputs: Float[Tensor, "n b ..."], targets: Float[Tensor, "b ..."]) -> Tensor:
+    """What the likelihood says of each datum under each network, ``(n, b)``.
+
+    Raises:
+        ValueError: if it returns another shape.
+    """
+    value = likelihood(outputs, targets)
+    if value.shape != (len(outputs), len(targets)):
+        raise ValueError(
+            f"the likelihood must return one log-probability per network and datum, shape ({len(outputs)}, "
+            f"{len(targets)}), got {tuple(value.shape)} for outputs {tuple(outputs.shape)} and targets "
+            f"{tuple(targets.shape)}"
+        )
+    return value
+
+
 class Posterior:
     """``p(w | D) ∝ p(w) Π_i p(y_i | x_i, w)`` over the flattened weights ``w (d,)`` of any ``nn.Module``.
 
@@ -427,15 +443,7 @@ class Posterior:
         return self._of_each(self.network(w, inputs), targets).sum(-1) * (self.num_data / len(targets))
 
     def _of_each(self, outputs: Float[Tensor, "n b ..."], targets: Float[Tensor, "b ..."]) -> Float[Tensor, "n b"]:
-        """What the likelihood says of each datum under each network."""
-        value = self.likelihood(outputs, targets)
-        if value.shape != (len(outputs), len(targets)):
-            raise ValueError(
-                f"the likelihood must return one log-probability per network and datum, shape ({len(outputs)}, "
-                f"{len(targets)}), got {tuple(value.shape)} for outputs {tuple(outputs.shape)} and targets "
-                f"{tuple(targets.shape)}"
-            )
-        return value
+        return of_each(self.likelihood, outputs, targets)
 
     def log_prob(self, w: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """Log-likelihood, times ``power``, plus log-prior."""

@@ -10,6 +10,9 @@ from gpvi_lib.targets.likelihoods import NormalLikelihood
 from gpvi_lib.targets.posterior import Posterior
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
+AT_ONCE = 1_000
+"""Rows whose products are held at a time where they are summed in a fixed order."""
+
 
 class BayesianLinearRegression:
     """Posterior of β in ``y = Xβ + ε``, ``ε ~ N(0, I)``, with a flat or any other prior.
@@ -72,7 +75,7 @@ class BayesianLinearRegression:
         and Xᵀy are therefore sums of products in a fixed order, in float64.
         """
         inputs, targets = self.inputs.double(), self.targets.double()
-        gram = (inputs[:, :, None] * inputs[:, None, :]).sum(0)
+        gram = torch.stack([(x[:, :, None] * x[:, None, :]).sum(0) for x in inputs.split(AT_ONCE)]).sum(0)
         rounding = max(inputs.shape) * torch.finfo(self.inputs.dtype).eps  # of the data as they were given
         if int(torch.linalg.matrix_rank(inputs, rtol=rounding)) < self.dim:
             raise GPVIError(
