@@ -157,6 +157,11 @@ def test_the_bandits_players_that_are_far_from_print():
     said_of += " is printed for one that keeps the first 1,000 rounds alone,"
     said_of += f" and {wide.min():.0f} to {wide.max():.0f} % with the networks' prior variance"
     assert said_of in said(UNPRINTED) and len(process) == len(every) == 3
+    ours, field = (test_22.regret(test_22.ALL_WHEEL, method) for method in ("f_svgd", "mf_vi"))
+    printed = [published(wheel, row, metric) for row in ("f_svgd", "bbb")]
+    said_of = f"f-SVGD has {ours[0]:.1f} % of uniform play's regret after all rounds (1 seed), as printed "
+    said_of += f"({printed[0]:.2f}); mean field has {test_22.listed(field)} % (3 seeds), where "
+    assert f"{said_of}{printed[1]:.2f} % is printed." in said(UNPRINTED) and (len(ours), len(field)) == (1, 3)
 
 
 def test_livis_bound_trains_under_bayes_rule_alone():
@@ -169,6 +174,10 @@ def test_livis_bound_trains_under_bayes_rule_alone():
         and float(test_25.longer("livi_min_sv", "accuracy_percent")) < 12
     )
     assert f"Under Bayes' rule it reaches {bayes:.0f} %" in said(UNPRINTED)
+    short = test_25.number("mf_vi_released", "accuracy_percent").mean()
+    later = float(test_25.longer("mf_vi_released", "accuracy_percent"))
+    told_as = f"mean field at 1e-3 has {short:.0f} % in that model after ten epochs and {later:.0f} % after 100 ("
+    assert f"{told_as}{test_25.longer_seeds('mf_vi_released')})." in said(UNPRINTED)
 
 
 def test_livis_table_after_all_100_epochs():
