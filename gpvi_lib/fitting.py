@@ -506,11 +506,11 @@ def _described(optimizer: Optimizer | Factory, made: torch.optim.Optimizer) -> d
 def _step_of_adam(optimizer: torch.optim.Optimizer) -> None:
     """``optimizer.step()`` of fused Adam without the hooks around it, as dear as a small problem's update."""
     moving = [[p for p in group["params"] if p.grad is not None] for group in optimizer.param_groups]
-    if not all(optimizer.state[p] for moved in moving for p in moved):  # the first step makes them
+    all_states = [[optimizer.state[p] for p in moved] for moved in moving]
+    if not all(map(all, all_states)):  # the first step makes them
         optimizer.step()
         return
-    for group, moved in zip(optimizer.param_groups, moving, strict=True):
-        states = [optimizer.state[p] for p in moved]
+    for group, moved, states in zip(optimizer.param_groups, moving, all_states, strict=True):
         adam(
             moved,
             [p.grad for p in moved],

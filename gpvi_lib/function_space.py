@@ -343,13 +343,14 @@ class FunctionSpaceParVI(DirectionObjective):
         return FunctionPosterior(target, points, prior, batch, rows, self.noise_prior)
 
     def __call__(self, sampler, target, batch, rng):
-        self._parvi().check_batches(sampler)
+        parvi = self._parvi()
+        parvi.check_batches(sampler)
         here = self.at(target, batch, rng)
         if self.noise_prior is not None and not here.shared:
             raise ValueError(
                 "noise_prior is for a network with LearnedNoise: its noise is known, leave noise_prior out"
             )
-        loss, info = self._parvi()(Evaluated(sampler, target.network, here.x), here, None, rng)
+        loss, info = parvi(Evaluated(sampler, target.network, here.x), here, None, rng)
         return loss, {**self._held_out(sampler, target, batch), **info}
 
     def _held_out(self, sampler: Sampler, target: Posterior, batch: Tensor | None) -> Info:

@@ -389,21 +389,22 @@ def fold_finding(sign: Float[Tensor, " n"]) -> Finding:
 def r_hat_finding(chains: Float[Tensor, "c n q"]) -> Finding:
     """Rank-normalised split R-hat and the bulk effective number of draws, the worst over quantities.
 
-    Of one chain it compares the two halves.
+    Of one chain, which is asked for them where it is slow, it compares the halves: those alone earn no *trust*.
     """
-    c, n, _ = chains.shape
-    r_hat, effective = of_chains("rhat", chains), of_chains("ess", chains)
+    c, n, q = chains.shape
+    compared = chains if c > 1 else chains[0, n % 2 :].reshape(2, n // 2, q)  # ArviZ has none of one chain
+    r_hat, effective = of_chains("rhat", compared), of_chains("ess", chains)
     constant = (chains == chains[:1, :1]).all(0).all(0).cpu()
     r_hat = torch.where(constant, 1.0, r_hat.nan_to_num(torch.inf))  # a quantity that stands still in each chain
     effective = torch.where(constant, torch.inf, effective.nan_to_num(0.0))
     worst, least = float(r_hat.max()), float(effective.min())
     verdict = _graded(worst, R_HAT, R_HAT_OLD)
-    if verdict == "trust" and least < EFFECTIVE * c:
+    if verdict == "trust" and (c == 1 or least < EFFECTIVE * c):
         verdict = "look"
     rule = (
         f"trust up to {R_HAT} with {EFFECTIVE} effective draws a chain (Vehtari et al. 2021), don't from {R_HAT_OLD} "
         "on (Gelman et al. 2014); rank-normalised, split, the worst quantity"
     )
-    between, meaning = ("its halves", "halves") if c == 1 and verdict != "trust" else (c, None)
+    between, meaning = ("its halves", "halves") if c == 1 else (c, None)
     shown = f"{worst:.3f} between {between}, {min(least, c * n):,.0f} effective draws"
     return _finding("r_hat", worst, shown, verdict, rule, meaning=meaning, r_hat=r_hat, limit=torch.tensor(R_HAT))

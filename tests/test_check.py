@@ -550,7 +550,19 @@ def test_one_chain_that_has_hardly_moved_is_not_trusted():
     for draws in (slow, slow.samples[:, 0]):
         report = check(draws, target, seed=0)
         assert report.verdict == "don't" and report["r_hat"].verdict == "don't"
+        assert 1.1 < report["r_hat"].value < math.inf
         assert "The halves of the chain disagree" in report["r_hat"].meaning and "between its halves" in str(report)
+
+
+def test_the_halves_of_one_chain_earn_no_trust():
+    """They are asked for where coordinates are slow; that some quantity mixes does not make up for it."""
+    target = Gaussian(torch.zeros(1), torch.eye(1))
+    slow = torch.linspace(-2, 2, 2_000)[:, None]
+    mixes = torch.randn(2_000, 1, generator=torch.Generator().manual_seed(0))
+    found = r_hat_finding(mixes[None])
+    assert found.verdict == "look" and 0.99 < found.value < 1.01
+    assert r_hat_finding(mixes.reshape(2, 1_000, 1)).verdict == "trust"
+    assert check(slow, target, seed=0).verdict == "don't"
 
 
 def test_one_chain_of_independent_draws_is_not_asked_for_its_halves():

@@ -274,6 +274,14 @@ def test_after_all_rounds_f_svgd_alone_is_as_printed_on_the_wheel():
     assert f"{printed['gp'][0]:.2f} ± {printed['gp'][1]:.2f}" == "60.80 ± 4.40"
 
 
+def test_what_a_game_of_all_rounds_costs():
+    field, ours = (
+        min(ALL_WHEEL.record(method, seed).seconds for seed in ALL_WHEEL.recorded(method)) / 3_600
+        for method in ("mf_vi", "f_svgd")
+    )
+    assert f"| {field:.1f} h (mean field) to {ours:.1f} h (f-SVGD) a game on the wheel |" in told()
+
+
 def test_networks_but_the_bootstrap_eat_well():
     assert max(regret(MUSHROOM, method).max() for method in ("f_svgd", "svgd", "mf_vi")) < 18
     assert "f-SVGD, SVGD and mean field end below 18 % of uniform play's regret" in told()
