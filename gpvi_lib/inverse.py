@@ -31,6 +31,7 @@ from gpvi_lib.checks import check_count, check_not_negative
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.kernels import kernel_gradient_sum
 from gpvi_lib.samplers import Linearization, _linear, mlp_from_rng
+from gpvi_lib.wide import pull_back
 
 Info = dict[str, Tensor]
 
@@ -82,7 +83,7 @@ class InverseJacobian:
         """``attraction + R`` and ``W_outᵀ`` of it, which training needs; a back end may get both in one product."""
         repulsion, info = self(linearization, source, query, weight, rng)
         total = attraction + repulsion
-        return total, total @ linearization.output_weight, info
+        return total, pull_back(total, linearization.output_weight), info
 
     def state_dict(self) -> dict:
         """What a checkpoint must keep."""
@@ -156,7 +157,8 @@ class BlockInverse(InverseJacobian):
 
     def __call__(self, linearization, source, query, weight, rng=None):
         tails = self._scale_tails(linearization, torch.cat([source, query]))
-        return self._repulsion(linearization, source, query, weight, tails, tails @ linearization.output_weight), {}
+        pulled = pull_back(tails, linearization.output_weight)
+        return self._repulsion(linearization, source, query, weight, tails, pulled), {}
 
     def add_and_pull_back(self, linearization, source, query, weight, attraction, rng=None):
         k, n, output = linearization.noise_dim, source.shape[0], linearization.output_weight
@@ -164,7 +166,7 @@ class BlockInverse(InverseJacobian):
             return super().add_and_pull_back(linearization, source, query, weight, attraction, rng)
         rows = torch.cat([source, query, attraction])  # one product reads W_out once
         tails = self._scale_tails(linearization, rows[: n + query.shape[0]])
-        pulled, pulled_attraction = (rows @ output).split([tails.shape[0], attraction.shape[0]])
+        pulled, pulled_attraction = pull_back(rows, output).split([tails.shape[0], attraction.shape[0]])
         repulsion = self._repulsion(linearization, source, query, weight, tails, pulled)
         back = torch.addmm(pulled_attraction, repulsion[:, :k], output[:k])
         return attraction + repulsion, back + kernel_gradient_sum(weight, pulled[:n], pulled[n:]), {}

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from gpvi_lib import linalg
 from gpvi_lib.activations import ACTIVATIONS, check_activation
 from gpvi_lib.checks import check_count, check_hidden, check_points, check_rng, chosen_rng
-from gpvi_lib.wide import WIDE, WideLinear
+from gpvi_lib.wide import WideLinear, is_wide
 
 
 def standard_normal(shape: Sequence[int], rng: torch.Generator, like: Tensor) -> Tensor:
@@ -308,18 +308,15 @@ class Generator(Sampler):
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "k w"]]:
         """``W_out a + b`` and the first rows of ``W_out``, so that a large one gets the gradient of both at once."""
         weight, bias = self.output.weight, self.output.bias
-        if not self._is_wide():
+        if not is_wide(weight):
             return F.linear(features, weight, bias), weight[:number]
         x, rows = WideLinear.apply(features, weight, self._spare, number)
         return x + bias, rows
 
-    def _is_wide(self) -> bool:
-        return self.output.weight.numel() >= WIDE and self.output.weight.device.type == "cpu"
-
     def release_gradients(self) -> None:
         """Forget the gradients, but keep the memory of the largest for the next step."""
-        gradient = self.output.weight.grad
-        self._spare[:] = [gradient] if gradient is not None and self._is_wide() else []
+        weight = self.output.weight
+        self._spare[:] = [weight.grad] if weight.grad is not None and is_wide(weight) else []
         super().release_gradients()
 
     def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

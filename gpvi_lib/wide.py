@@ -1,9 +1,9 @@
 """The output layer of a large generator on a CPU, where memory traffic is all that counts.
 
 A hypernetwork's last layer has ``d`` rows, tens of thousands, and sees only tens of samples at a time. For that shape
-the products of ``torch.nn.functional.linear`` run at a half to a third of the memory's speed, every backward pass maps
-fresh pages for the gradient, and a slice of the weights writes a second one, of zeros but for its rows;
-`docs/performance.md` has the numbers.
+the products of ``torch.nn.functional.linear`` run at a third of the memory's speed or less, every backward pass maps
+fresh pages for the gradient, and a slice of the weights writes a second one, of zeros but for its rows. Here oneDNN,
+which torch brings along, does the products in single precision; `docs/performance.md` has the numbers.
 """
 
 import torch
@@ -13,6 +13,10 @@ from torch.nn import functional as F
 
 WIDE = 4_000_000
 """Weights from which :class:`WideLinear` pays."""
+BLOCK = 1_024
+"""Rows of a gradient that are multiplied at a time: few enough to stay in the cache until they are in their place."""
+ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+"""Whether torch has oneDNN's product of a few rows and a matrix."""
 
 
 class WideLinear(torch.autograd.Function):
@@ -31,8 +35,9 @@ class WideLinear(torch.autograd.Function):
     def forward(
         a: Float[Tensor, "n w"], weight: Float[Tensor, "d w"], spare: list[Tensor], number: int
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "k w"]]:
-        """``(W aᵀ)ᵀ``, so that W is read once, from its first row to its last; and a copy of the rows."""
-        return (weight @ a.mT).mT, weight[:number].clone()
+        """``a Wᵀ``, or ``(W aᵀ)ᵀ``, so that W is read once, from its first row to its last; and a copy of the rows."""
+        out = times(a, weight.mT) if _onednn_takes(a, weight) else (weight @ a.mT).mT
+        return out, weight[:number].clone()
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:
@@ -50,7 +55,7 @@ class WideLinear(torch.autograd.Function):
             of_weight = of_weight + F.pad(of_rows, (0, 0, 0, len(weight) - ctx.number))
         else:
             of_weight[: ctx.number] += of_rows
-        return grad @ weight if ctx.needs_input_grad[0] else None, of_weight, None, None
+        return times(grad, weight) if ctx.needs_input_grad[0] else None, of_weight, None, None
 
     @staticmethod
     def jvp(ctx, a_tangent: Float[Tensor, "n w"] | None, weight_tangent: Float[Tensor, "d w"] | None, *_):
@@ -62,7 +67,40 @@ class WideLinear(torch.autograd.Function):
         return sum([*parts, (weight_tangent @ a.mT).mT]), weight_tangent[: ctx.number].clone()
 
 
-def _outer(grad: Tensor, a: Tensor, spare: list[Tensor]) -> Float[Tensor, "d w"]:
-    if not spare or torch.is_grad_enabled():
+def is_wide(weight: Float[Tensor, "d w"]) -> bool:
+    """Whether the products below pay: a large matrix on a CPU."""
+    return weight.numel() >= WIDE and weight.device.type == "cpu"
+
+
+def pull_back(rows: Float[Tensor, "n d"], weight: Float[Tensor, "d w"]) -> Float[Tensor, "n w"]:
+    """``rows W``, what :class:`WideLinear` gives the features, for callers that take no gradient."""
+    return times(rows, weight) if is_wide(weight) else rows @ weight
+
+
+def times(rows: Float[Tensor, "n d"], matrix: Float[Tensor, "d w"]) -> Float[Tensor, "n w"]:
+    """``rows matrix``, by oneDNN where it can."""
+    if not _onednn_takes(rows, matrix):
+        return rows @ matrix
+    return torch.ops.mkldnn._linear_pointwise(rows.contiguous(), matrix.mT, None, "none", [], "")
+
+
+def _onednn_takes(*tensors: Tensor) -> bool:
+    """Single precision on a CPU, and nothing that is differentiated or mapped over: the operation knows neither."""
+    return (
+        ONEDNN
+        and not torch.is_grad_enabled()
+        and all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+        and not any(map(torch._C._functorch.is_batchedtensor, tensors))
+    )
+
+
+def _outer(grad: Float[Tensor, "n d"], a: Float[Tensor, "n w"], spare: list[Tensor]) -> Float[Tensor, "d w"]:
+    """``gradᵀ a``, in the spare tensor if there is one; a block of rows at a time where oneDNN multiplies."""
+    if torch.is_grad_enabled():
         return grad.mT @ a
-    return torch.mm(grad.mT, a, out=spare.pop())
+    if len(a) == 1 or not _onednn_takes(grad, a):
+        return torch.mm(grad.mT, a, out=spare.pop()) if spare else grad.mT @ a
+    out = spare.pop() if spare else a.new_empty(grad.shape[1], a.shape[1])
+    for part, place in zip(grad.split(BLOCK, 1), out.split(BLOCK), strict=True):
+        place.copy_(times(part.mT, a))
+    return out

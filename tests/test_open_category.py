@@ -101,14 +101,16 @@ def test_the_deviations_name_what_is_not_the_paper_s(method):
     assert "epochs" not in published and ("learning rate" in published) is own_rate
 
 
-def test_the_longer_runs_change_nothing_but_their_length():
-    for method in get_experiment("open-category-mnist-longer").methods:
-        long, short = (oc.image_config("mnist", range(6), length, method, "paper") for length in ("longer", "short"))
+@pytest.mark.parametrize(("length", "steps", "evaluated"), [("longer", 4, 2), ("half", 50 / 3, 10)])
+def test_the_longer_runs_change_nothing_but_their_length(length, steps, evaluated):
+    for method in get_experiment(f"open-category-mnist-{length}").methods:
+        long, short = (oc.image_config("mnist", range(6), name, method, "paper") for name in (length, "short"))
         assert {key: long[key] / short[key] for key in long if long[key] != short[key]} == {
-            "steps": 4,
-            "history_every": 2,
+            "steps": pytest.approx(steps),
+            "history_every": evaluated,
         }
-    assert oc.image_deviations("mnist", "longer", "mf_vi", "paper").startswith("12 of 100 epochs")
+    epochs = {"longer": 12, "half": 50}[length]
+    assert oc.image_deviations("mnist", length, "mf_vi", "paper").startswith(f"{epochs} of 100 epochs")
 
 
 @pytest.mark.parametrize(

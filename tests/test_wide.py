@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from gpvi_lib import GPVI, Gaussian, Generator, NegativeELBO, fit, samplers
+from gpvi_lib import GPVI, RBF, BlockInverse, Gaussian, Generator, NegativeELBO, fit
+from gpvi_lib import wide as of_wide
 from gpvi_lib.fitting import Training
 from gpvi_lib.optimizers import Adam
 from gpvi_lib.wide import WideLinear
@@ -55,9 +56,55 @@ def test_it_has_a_forward_mode(normal):
     assert_close(torch.func.jacfwd(lambda row: wide(row[None], weight)[0][0])(a[0]), weight)
 
 
+@pytest.mark.skipif(not of_wide.ONEDNN, reason="this build of torch has no oneDNN")
+@pytest.mark.parametrize("samples", [1, 2, 10, 33])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_onednn_multiplies_as_float64_does(rng, samples, transposed, monkeypatch):
+    """More rows than two blocks, gradients of either layout, and the sum that a loss of samples and rows has."""
+    called, number = [], 3
+    onednn = torch.ops.mkldnn._linear_pointwise
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda *args: called.append(0) or onednn(*args))
+    a, weight = torch.randn(samples, 64, generator=rng), torch.randn(2_100, 64, generator=rng)
+    factor, of_rows = torch.randn(2_100, samples, generator=rng), torch.randn(number, 64, generator=rng)
+    factor = factor.mT if transposed else factor.mT.contiguous()
+
+    def gradients(a, weight, spare):
+        a, weight = a.requires_grad_(), weight.requires_grad_()
+        out, rows = WideLinear.apply(a, weight, spare, number)
+        loss = (out * factor.to(a.dtype)).sum() + (rows * of_rows.to(a.dtype)).sum()
+        return out.detach(), *torch.autograd.grad(loss, (a, weight))
+
+    expected = [value.float() for value in gradients(a.double(), weight.double(), [])]
+    assert not called
+    for spare in ([], [torch.full_like(weight, torch.nan)]):
+        for ours, exact in zip(gradients(a.clone(), weight.clone(), spare), expected, strict=True):
+            assert_close(ours, exact, rtol=1e-4, atol=1e-4 * float(exact.abs().max()))
+    assert len(called) == 2 * (2 if samples == 1 else 5)
+
+
+def test_what_onednn_cannot_do_is_done_without_it(normal):
+    """Second derivatives and maps over a batch, in single precision."""
+    a, weight = normal(5, 7).float(), normal(30, 7).float()
+    jacobians = torch.vmap(torch.func.jacrev(lambda row: wide(row[None], weight)[0][0]))(a)
+    assert_close(jacobians, weight.expand(5, 30, 7))
+    hessian = torch.func.hessian(lambda w: wide(a, w)[0].square().sum())(weight)
+    assert_close(hessian[0, :, 0], 2 * a.mT @ a)
+
+
 @pytest.fixture
 def small_is_wide(monkeypatch):
-    monkeypatch.setattr(samplers, "WIDE", 1)
+    monkeypatch.setattr(of_wide, "WIDE", 1)
+
+
+def test_the_exact_inverse_pulls_back_the_same(rng, small_is_wide, monkeypatch):
+    generator = Generator(6, 2, (5,), noise_scale=0.5, rng=rng)
+    source, query = generator.noise(4, rng), generator.noise(3, rng)
+    with torch.no_grad():
+        arguments = (generator.linearize(source), source, query, RBF()(source, query)[1], generator(query), rng)
+        found = BlockInverse().add_and_pull_back(*(x.clone() if torch.is_tensor(x) else x for x in arguments))[:2]
+        monkeypatch.setattr(of_wide, "WIDE", 10**9)
+        expected = BlockInverse().add_and_pull_back(*(x.clone() if torch.is_tensor(x) else x for x in arguments))[:2]
+    assert_close(found, expected)
 
 
 def training(rng, objective=None) -> Training:
@@ -71,7 +118,7 @@ def test_training_is_the_same_with_it(rng, small_is_wide, monkeypatch, objective
     state = rng.get_state()
     wide = training(rng, objective)
     losses = [float(wide.advance()) for _ in range(20)]
-    monkeypatch.setattr(samplers, "WIDE", 10**9)
+    monkeypatch.setattr(of_wide, "WIDE", 10**9)
     rng.set_state(state)
     plain = training(rng, objective)
     assert losses == pytest.approx([float(plain.advance()) for _ in range(20)], rel=1e-4)

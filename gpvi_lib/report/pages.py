@@ -94,6 +94,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "open-category-mnist",
             "open-category-mnist-clean",
             "open-category-mnist-longer",
+            "open-category-mnist-half",
             "open-category-mnist-published",
             "open-category-mnist-clean-published",
             "open-category-settings",
