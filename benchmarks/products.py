@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
+
+from gpvi_lib import wide
 
 ROWS, WIDTH = 61_706, 1_024
 """The output layer of the generator for LeNet-5."""
@@ -16,12 +19,26 @@ def calls(samples: int = 20) -> dict[str, Callable[[], object]]:
     weight, bias = torch.randn(ROWS, WIDTH, generator=rng), torch.randn(ROWS, generator=rng)
     a, grad = torch.randn(samples, WIDTH, generator=rng), torch.randn(samples, ROWS, generator=rng)
     kept = torch.empty_like(weight)
+
+    def by_onednn(rows: Tensor, matrix: Tensor) -> Tensor:
+        with torch.no_grad():
+            return wide.times(rows, matrix)
+
     return {
         "forward: linear(a, W, b)": lambda: torch.nn.functional.linear(a, weight, bias),
         "forward: (W aᵀ)ᵀ + b": lambda: (weight @ a.mT).mT + bias,
+        "forward: oneDNN": lambda: by_onednn(a, weight.mT) + bias,
         "to features: g W": lambda: grad @ weight,
         "to features: (Wᵀ gᵀ)ᵀ": lambda: (weight.mT @ grad.mT).mT,
+        "to features: oneDNN": lambda: by_onednn(grad, weight),
         "to W: gᵀ a, new memory": lambda: grad.mT @ a,
         "to W: gᵀ a, kept memory": lambda: torch.mm(grad.mT, a, out=kept),
+        "to W: oneDNN, kept memory": lambda: _blocks(grad, a, kept),
         "W read once": lambda: weight.sum(),
     }
+
+
+@torch.no_grad()
+def _blocks(grad: Tensor, a: Tensor, kept: Tensor) -> Tensor:
+    """``gᵀ a`` as :class:`gpvi_lib.wide.WideLinear` takes it."""
+    return wide.outer(grad, a, [kept])

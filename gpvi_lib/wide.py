@@ -50,7 +50,7 @@ class WideLinear(torch.autograd.Function):
     def backward(ctx, grad: Float[Tensor, "n d"], of_rows: Float[Tensor, "k w"]):
         """``grad W``; ``gradᵀ a`` plus the gradient of the rows, in the spare tensor if there is one."""
         a, weight = ctx.saved_tensors
-        of_weight = _outer(grad, a, ctx.spare)
+        of_weight = outer(grad, a, ctx.spare)
         if torch.is_grad_enabled():
             of_weight = of_weight + F.pad(of_rows, (0, 0, 0, len(weight) - ctx.number))
         else:
@@ -94,7 +94,7 @@ def _onednn_takes(*tensors: Tensor) -> bool:
     )
 
 
-def _outer(grad: Float[Tensor, "n d"], a: Float[Tensor, "n w"], spare: list[Tensor]) -> Float[Tensor, "d w"]:
+def outer(grad: Float[Tensor, "n d"], a: Float[Tensor, "n w"], spare: list[Tensor]) -> Float[Tensor, "d w"]:
     """``gradᵀ a``, in the spare tensor if there is one; a block of rows at a time where oneDNN multiplies."""
     if torch.is_grad_enabled():
         return grad.mT @ a
