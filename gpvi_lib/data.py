@@ -619,7 +619,8 @@ def _numbers(name: str, values) -> Float[Tensor, "..."]:
         ValueError: if a value is no number, or missing.
     """
     try:
-        if not isinstance(values, Tensor) and (kind := np.asarray(values).dtype).kind in "mMc":
+        kind = values.dtype if isinstance(values, Tensor) else np.asarray(values).dtype
+        if kind.is_complex if isinstance(kind, torch.dtype) else kind.kind in "mMc":
             raise TypeError(f"{kind} is no real number (of a date, take the days or years since some day)")
         found = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float64))
     except (TypeError, ValueError) as error:

@@ -184,8 +184,9 @@ class FlatModule:
         slow = self._recurs or (self._convolves and w.device.type == "cpu")
         one_by_one = slow if self.one_by_one is None else self.one_by_one
         with self._evaluation():
-            if one_by_one and len(w):
-                return torch.stack([one(self.unflatten(row)) for row in w.unbind()])
+            if one_by_one or not len(w):  # of no networks at all one of zeros has the shape
+                rows = w.unbind() or (w.new_zeros(self.dim),)
+                return torch.stack([one(self.unflatten(row)) for row in rows])[: len(w)]
             return vmap(one)(self.unflatten(w))
 
     def _arguments(self, w: Tensor, inputs: Any) -> tuple[tuple, dict]:

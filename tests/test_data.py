@@ -430,6 +430,7 @@ def test_a_table_of_your_own_is_split_at_random():
         (np.array([["2020-01-01"], ["2020-01-02"]], "M8[D]"), [1.0, 2.0], r"encode .* datetime64\[D\] is no real"),
         (pandas.DataFrame({"day": pandas.to_datetime(["2020-01-01", "2020-01-02"])}), [1.0, 2.0], "is no real number"),
         (np.array([[1j], [2.0]]), [1.0, 2.0], "complex128 is no real number"),
+        (np.ones((2, 1)), torch.tensor([1j, 2.0]), "targets must be numbers; .*complex64 is no real number"),
         (
             np.ones((4, 2)),
             [1.0, 2.0, None, 3.0],

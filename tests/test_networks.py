@@ -36,6 +36,7 @@ def test_all_networks_at_once_are_the_networks_one_by_one(name, one_by_one, rng)
         # float32, and batched convolutions may sum some hundred products in another order
         assert_close(output, functional_call(module, parameters, (inputs,)), rtol=1e-4, atol=1e-5)
     assert start == flat.dim
+    assert flat(w[:0], inputs).shape == (0, 4, 3)
 
 
 @pytest.mark.parametrize(
