@@ -151,7 +151,7 @@ def _without_record(profile: str) -> Iterator[tuple[str, str, str, str]]:
             if states:
                 found = "; ".join(f"{state} {_seeds_of(cells)}" for state, cells in states.items())
                 waiting = [cell for cells in states.values() for cell in cells]
-                why = "needs a GPU" if experiment.needs_gpu and at_paper else _in_the_queue(waiting, queued)
+                why = _in_the_queue(waiting, queued) or ("needs a GPU" if experiment.needs_gpu and at_paper else "")
                 yield experiment.name, method, found, why
 
 
@@ -443,8 +443,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             print(
-                "interrupted: records and checkpoints are kept; where they are reused (queue, run at paper or with a "
-                "--budget) the same command goes on from there",
+                "interrupted: records and checkpoints are kept; where they are reused (queue, run with a --budget or at "
+                "paper without --fresh) the same command goes on from there",
                 file=sys.stderr,
             )
         raise

@@ -168,7 +168,7 @@ def test_list_can_show_only_what_is_missing(call):
 
 
 def test_list_says_why_something_is_missing(call, registry, tmp_path):
-    registry["big"] = replace(TOY, name="big", methods=("svgd",), needs_gpu=True)
+    registry["big"] = replace(TOY, name="big", methods=("svgd", "gpvi"), needs_gpu=True)
     runner.run_or_load(TOY.cell("svgd", 0, "paper"), progress=False)
     entry = '[[entry]]\nwhat = "{}"\nexperiment = "{}"\nmethods = ["{}"]\nseeds = {}\nhours = 1\n'
     queued = (("toy", "svgd", [0, 1, 2]), ("toy", "gpvi", [0, 1]), ("big", "svgd", [0]))
@@ -180,7 +180,8 @@ def test_list_says_why_something_is_missing(call, registry, tmp_path):
         ["toy", "gpvi", "missing 0, 1, 2", "in the queue: 0, 1"],
         ["toy", "gpvi_best", "missing 0, 1, 2"],
         ["toy", "plain", "missing 0, 1, 2"],
-        ["big", "svgd", "missing 0, 1, 2", "needs a GPU"],
+        ["big", "svgd", "missing 0, 1, 2", "in the queue: 0"],
+        ["big", "gpvi", "missing 0, 1, 2", "needs a GPU"],
     ]
     assert "queue" not in call("list", "--missing", "quick")[1]  # whose runs are at paper
 

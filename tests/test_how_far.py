@@ -193,3 +193,5 @@ def test_a_run_that_ended_in_nan_before_its_length_says_when():
         "BiCGSTAB, one iteration a step, warm start": "NaN on 3 of 3 seeds, after 15 to 79 steps",
         "BiCGSTAB, warm start, noise drawn once": "NaN on 3 of 3 seeds, after 15 to 56 steps",
     }
+    far = [line.split("|")[2].strip() for line in page.splitlines() if "NaN" in line]
+    assert far == ["79 / 50,000 steps", "56 / 50,000 steps"]

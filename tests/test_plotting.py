@@ -134,6 +134,13 @@ def test_bars_with_their_categories():
     assert axes["x"]["categories"] == ["SVGD", "GPVI"]
 
 
+def test_a_line_over_categories():
+    fig, ax = plt.subplots()
+    ax.plot(["low", "high"], [1.0, 3.0])
+    (axes,) = data(fig)["axes"]
+    assert axes["lines"] == [{"x": [0.0, 1.0], "y": [1.0, 3.0]}] and axes["x"]["categories"] == ["low", "high"]
+
+
 def test_scatter_area_and_text():
     fig, axes = plt.subplots()
     axes.scatter([1, 2], [3, 4], c=[5, 6], label="points")

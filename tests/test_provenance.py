@@ -71,6 +71,55 @@ def test_where_git_cannot_tell_nothing_counts_as_clean(project):
         provenance.require_clean()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1", "dubious ownership"), ("PATH", "/nowhere", "No such file .*git")],
+)
+def test_a_repository_that_git_cannot_read_is_no_clean_one(project, monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    for look in (provenance.require_clean, provenance.history):
+        with pytest.raises(GPVIError, match=f"(?s)git cannot read the repository .*{said}"):
+            look()
+
+
+def test_a_worker_that_starts_late_does_not_compute_with_changed_code(project, monkeypatch, tmp_path):
+    """As one that takes the place of a killed one, after someone has edited the package."""
+    redirect(monkeypatch, tmp_path)
+    asked = runner.How(progress=False)
+    monkeypatch.setattr(provenance, "FINGERPRINT", "edited")
+    monkeypatch.setattr(provenance, "LOADED", f"{project[1][1]}+changes")
+    cell = TOY.cell("svgd", 0, "paper")
+    with pytest.raises(GPVIError, match="toy/svgd seed 0: gpvi_lib/ was edited after its sweep began"):
+        runner._compute_once(cell, None, asked)
+    assert CALLS == [] and not records.record_path(cell).exists()
+    assert runner._compute_once(cell, None, replace(asked, dirty=True))
+    assert records.load(cell).commit.endswith("+changes")
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_a_reference_goes_on_with_other_code_only_if_its_run_may(project, monkeypatch, tmp_path, dirty):
+    redirect(monkeypatch, tmp_path)
+    first, last = project[1]
+    reference = TOY.cell("svgd", 0, "paper")
+    checkpoint = runner.checkpoint_path(reference)
+    checkpoints.save(checkpoint, {"step": 3})
+    checkpoint.with_suffix(".commit").write_text(first)
+    monkeypatch.setattr(provenance, "LOADED", last)
+
+    def run(config, method, context):
+        runner.load_or_run(reference)
+        return TOY.run(config, method, context)
+
+    def asking():
+        return runner.run_or_load(replace(TOY, name="asks", run=run).cell("gpvi", 0, "paper"), "cpu", dirty=dirty)
+
+    if dirty:
+        assert asking().commit == last and records.load(reference).commit == f"{first}+changes"
+    else:
+        with pytest.raises(GPVIError, match="toy/svgd seed 0 began with the code of"):
+            asking()
+
+
 def test_what_was_loaded_counts_not_what_was_committed_since(project, monkeypatch):
     monkeypatch.setattr(provenance, "LOADED", f"{project[1][0]}+changes")
     with pytest.raises(GPVIError, match="when this process began.*restart the kernel.*--dirty"):

@@ -88,6 +88,12 @@ def test_one_bracket_and_a_folder_are_told_so(listed):
     path.write_text(path.read_text().replace("[[entry]]", "[entry]"))
     with pytest.raises(GPVIError, match=r"needs entries of the form \[\[entry\]\]"):
         queue.read(path, get_experiment)
+    path.write_text("entry = [1]")
+    with pytest.raises(GPVIError, match=r"needs entries of the form \[\[entry\]\]"):
+        queue.read(path, get_experiment)
+    path.write_bytes(b"# caf\xe9")
+    with pytest.raises(GPVIError, match="is not TOML: 'utf-8' codec"):
+        queue.read(path, get_experiment)
     with pytest.raises(GPVIError, match="cannot be read: Is a directory"):
         queue.read(path.parent, get_experiment)
 
@@ -106,6 +112,7 @@ def test_the_committed_list_names_what_there_is():
         ({"methods": ["svdg"]}, UnknownName, "svdg"),
         ({"hours": '"two"'}, GPVIError, "entry 1 of .*queue.toml needs 'hours', got 'two'"),
         ({"what": 'a" b'}, GPVIError, "is not TOML"),
+        ({"method": '["svgd"]'}, UnknownName, "unknown key 'method' of entry 1 .*did you mean 'methods'"),
     ],
 )
 def test_a_list_with_a_slip_is_refused_by_name(listed, change, error, message):

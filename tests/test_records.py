@@ -347,6 +347,24 @@ def test_a_full_disk_ends_a_sweep_at_once(monkeypatch):
     assert CALLS == [("svgd", 0)]
 
 
+def test_a_full_disk_ends_a_sweep_before_the_runs_that_are_under_way(monkeypatch):
+    """In a pool: no other run is begun, and those that run are not waited for."""
+    go_on, ended = Event(), []
+
+    def run(config, method, context):
+        if context.seed == 1:
+            raise CannotWrite("cannot write: no space left")
+        go_on.wait(20)
+        ended.append(context.seed)
+        return TOY.run(config, method, context)
+
+    with ThreadPoolExecutor(2) as pool:
+        with pytest.raises(CannotWrite, match="no space left"):
+            runner.sweep(replace(TOY, run=run), "paper", ["svgd"], executor=pool, progress=False)
+        assert ended == []
+        go_on.set()
+
+
 # Refusals
 
 
@@ -443,11 +461,16 @@ def test_missing_arrays_file():
     assert "svgd-seed0.safetensors is missing" in refusal(RecordDamaged)
 
 
+def _of_another_type(method, profile):
+    return TOY.config(method, profile) | {"shape": (2.0, 3)}
+
+
 def test_stale_configuration():
     runner.run_or_load(CELL)
     message = refusal(RecordStale, CHANGED)
     assert "is stale" in message
     assert "(changed: offset)" in message
+    assert "(changed: shape)" in refusal(RecordStale, replace(TOY, config=_of_another_type))
     assert "python -m gpvi_lib run toy --method svgd --profile paper" in message
 
 

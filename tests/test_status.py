@@ -23,8 +23,10 @@ def test_the_file_has_the_line_drawn_last_and_other_text_goes_on(tmp_path):
             bar.set_postfix(loss=loss)
             bar.update()
         stream.write("a warning\n")
+        stream.write("\n")
+        print("printed", "twice", sep="\n", file=stream)
     assert path.read_text().startswith("a cell: 100%") and path.read_text().endswith("loss=1]")
-    assert beyond.getvalue() == "a warning\n"
+    assert beyond.getvalue().split("\n") == ["a warning", "", "printed", "twice", ""]
 
 
 def test_the_file_is_not_written_at_every_step(tmp_path):

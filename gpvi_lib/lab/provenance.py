@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import resource
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy
 import torch
 
+import gpvi_lib
 from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.paths import repository
 
@@ -71,8 +73,6 @@ def _processor() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of python, torch, numpy and this package, and of Pyro where the run has loaded it."""
-    import gpvi_lib
-
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -110,7 +110,11 @@ def _is_own_repository() -> bool:
 
 
 def require_clean() -> None:
-    """Raises `GPVIError` if the package differs from the commit: a record could not say what it was computed with."""
+    """Raises `GPVIError` if the package differs from the commit: a record could not say what it was computed with.
+
+    So it does where there is a repository that git cannot read.
+    """
+    _require_git()
     if has_changes():
         raise GPVIError(
             "gpvi_lib/ differs from its commit (git status shows where), so a record at paper could not name the code "
@@ -135,6 +139,7 @@ def history() -> frozenset[str]:
     Raises:
         GPVIError: outside a repository, and in a clone that has only the latest of them.
     """
+    _require_git()
     found = (_git("rev-list", "HEAD") or "").split()
     if not found:
         raise GPVIError(f"there is no git history in {repository()}, so no commit can be looked up; use a clone")
@@ -152,18 +157,42 @@ def doubt(commit: str, history: frozenset[str]) -> str:
     return "changed code" if commit.endswith(CHANGES) else ""
 
 
+def _require_git() -> None:
+    """Raises `GPVIError`, with git's words, if there is a repository here and git cannot read it."""
+    if not (repository() / ".git").exists():
+        return
+    try:
+        _ask_git("rev-parse", "HEAD")
+    except (OSError, subprocess.SubprocessError) as error:
+        why = getattr(error, "stderr", None) or error
+        raise GPVIError(f"git cannot read the repository {repository()}: {str(why).strip()}") from error
+
+
 def _git(*arguments: str) -> str | None:
     """What git says; None if it fails."""
-    command = ["git", "-C", str(repository()), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        return _ask_git(*arguments)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+
+
+def _ask_git(*arguments: str) -> str:
+    command = ["git", "-C", str(repository()), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
 
 
 LOADED = commit()
 """The commit of the code that this process has loaded; the repository may move on while a long run computes."""
+
+
+def fingerprint() -> str:
+    """A hash of the package's modules as they lie on the disk."""
+    modules = sorted(Path(gpvi_lib.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in modules)).hexdigest()
+
+
+FINGERPRINT = fingerprint()
+"""Of the code that this process has loaded: another process has the same where it may compute for this one."""
 
 
 def reset_peak_memory(device: torch.device) -> None:

@@ -83,14 +83,17 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
         raise GPVIError(f"there is no list of runs {shown(path)}; write one, or name another file") from None
     except OSError as error:
         raise GPVIError(f"{shown(path)} cannot be read: {error.strerror or error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise GPVIError(f"{shown(path)} is not TOML: {error}") from None
     for key in content.keys() - {"entry"}:
         raise UnknownName.among("key", key, ["entry"], of=shown(path))
-    if not isinstance(content.get("entry", []), list):
+    entries = content.get("entry", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise GPVIError(f"{shown(path)} needs entries of the form [[entry]], with two brackets")
     found: dict[Cell, QueuedCell] = {}
-    for number, entry in enumerate(content.get("entry", []), 1):
+    for number, entry in enumerate(entries, 1):
+        for key in entry.keys() - KEYS:
+            raise UnknownName.among("key", key, KEYS, of=f"entry {number} of {shown(path)}")
         for key, kind in KEYS.items():
             if not isinstance(entry.get(key), kind):
                 raise GPVIError(f"entry {number} of {shown(path)} needs {key!r}, got {entry.get(key)!r}")

@@ -226,7 +226,8 @@ def _check_fresh(record: Record, config: dict) -> None:
     if record.config_hash == sha256_of(config):
         return
     now, then = json.loads(canonical_json(config)), record.config
-    changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
+    said, was = ({key: canonical_json(value) for key, value in one.items()} for one in (now, then))  # 1.0 is not 1
+    changed = sorted(key for key in now.keys() | then.keys() if said.get(key) != was.get(key))
     remedy = _run_command(record.experiment, record.method, record.profile)
     raise RecordStale(
         f"{shown(record.path)} is stale: it was computed with another configuration "
@@ -303,6 +304,8 @@ def recorded(profile: str | Profile) -> Iterator[Record]:
             record = _parse(path)
         except RecordDamaged as damaged:
             warnings.warn(f"left out: {damaged}", RecordWarning, stacklevel=2)
+            continue
+        except FileNotFoundError:  # replaced while the others were read
             continue
         yield record
 

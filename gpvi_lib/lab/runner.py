@@ -11,12 +11,14 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -43,6 +45,8 @@ from gpvi_lib.paths import build_root, locked, require_writable, results_root, s
 
 LOOK_EVERY = 0.2
 """Seconds between two looks whether another process has ended a cell."""
+_DIRTY: ContextVar[bool] = ContextVar("dirty", default=True)
+"""What the run that asks for a reference was asked itself."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class How:
         progress: draw a progress bar on stderr.
         deadline: when a run checkpoints and stops, as `time.time()`; None for no end.
         dirty: at `paper`, go on from a checkpoint of other code too; the record then says so.
+        code: the fingerprint of what the process has loaded that asks.
     """
 
     device: str = "cpu"
@@ -62,6 +67,7 @@ class How:
     progress: bool = True
     deadline: float | None = None
     dirty: bool = False
+    code: str = provenance.FINGERPRINT
 
 
 def checkpoint_path(cell: Cell) -> Path:
@@ -137,10 +143,19 @@ def _compute(cell: Cell, how: How) -> Record:
         _discard_checkpoints(checkpoint)
     context = RunContext(provenance.as_device(how.device), cell.seed, checkpoint, cell.label, how.progress)
     config = canonical_json(cell.config())
+    if cell.profile.reuse and not how.dirty and how.code != provenance.FINGERPRINT:
+        raise GPVIError(
+            f"{cell.label}: gpvi_lib/ was edited after its sweep began, and this process, which began later, has "
+            "loaded the edited code; start the sweep again from a commit, or with --dirty"
+        )
     commit = _commit(cell, how.dirty)
     provenance.reset_peak_memory(context.device)
     started = time.perf_counter()
-    outcome = cell.experiment.run(json.loads(config), cell.method, context)
+    asked = _DIRTY.set(how.dirty)
+    try:
+        outcome = cell.experiment.run(json.loads(config), cell.method, context)
+    finally:
+        _DIRTY.reset(asked)
     elapsed = time.perf_counter() - started
     metrics = checked_metrics(outcome, cell.label)
     specs, arrays = packed_arrays(outcome, cell.label)
@@ -215,22 +230,32 @@ def run_or_load(
     if not fresh and is_recorded(cell):
         return load(cell)
     require_clean(cell.profile, dirty)
+    return _run_alone(cell, How(str(device), fresh, progress, dirty=dirty))
+
+
+def _run_alone(cell: Cell, how: How) -> Record:
     require_folders([cell])
     before = valid_digest(cell)
     threads = torch.get_num_threads() if cell.experiment.all_cores else 1  # as a sweep, so to the same record
     with _alone(cell), _on_threads(threads):
         if valid_digest(cell) in (None, before):
-            return _compute(cell, How(str(device), fresh, progress, dirty=dirty))
+            return _compute(cell, how)
     return load(cell)
 
 
 def load_or_run(cell: Cell) -> Record:
     """The record of a cell that others are compared with: loaded at every profile if it is valid, else computed now.
 
+    It is computed as the run that asks for it: with the code that this process has loaded, and `dirty` if that is.
+
     Raises:
         RecordDamaged, RecordError: as :func:`run_or_load`.
+        GPVIError: at `paper` without `dirty`, if its checkpoint is of other code.
     """
-    return load(cell) if is_recorded(cell) else run_or_load(cell, progress=False, dirty=True)  # as whatever asks for it
+    if is_recorded(cell):
+        return load(cell)
+    fresh = not cell.profile.reuse
+    return _run_alone(cell, How("cpu", fresh, progress=False, dirty=_DIRTY.get()))
 
 
 def require_clean(profile: Profile, dirty: bool) -> None:
@@ -347,32 +372,41 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
     for path in running:
         path.unlink(missing_ok=True)  # of a process that was killed
     elsewhere = replace(how, progress=True)  # a file keeps what the bar shows
-    calls: list[Callable[[], bool]] = []
-    for cell in cells:
-        before = valid_digest(cell)
-        calls.append(
-            partial(_compute_once, cell, before, how)
-            if pool is None
-            else pool.submit(_compute_elsewhere, cell, before, elsewhere).result
+    calls: Iterable[tuple[Cell, Callable[[], bool]]]
+    if pool is None:
+        calls = [(cell, partial(_compute_once, cell, valid_digest(cell), how)) for cell in cells]
+    else:
+        calls = _as_they_end(
+            {cell: pool.submit(_compute_elsewhere, cell, valid_digest(cell), elsewhere) for cell in cells}
         )
-    failed, stopped = [], 0
+    failed: dict[Cell, str] = {}
+    stopped = 0
     bar = tqdm(total=len(cells), desc=label, unit="run", smoothing=0, disable=not (how.progress and cells))
     with bar, status.lines(running if how.progress and pool is not None else [], sys.stderr):
-        for cell, call in zip(cells, calls, strict=True):
+        for cell, call in calls:
             try:
                 stopped += not call()
             except CannotWrite:
                 raise
             except Exception as error:  # whatever ends one cell must not end the others
-                failed.append(_failure(cell, error, label))
+                failed[cell] = _failure(cell, error, label)
                 status_path(cell).unlink(missing_ok=True)  # its process may have been killed
             bar.update()
     time_up = f"{label}: time is up with {stopped} of {len(cells)} runs to do; run it again to go on"
     if failed:
-        also = [time_up] if stopped else []
-        raise SweepError(f"{len(failed)} of {len(cells)} runs of {label} failed: {'; '.join([*failed, *also])}")
+        told = [failed[cell] for cell in cells if cell in failed] + ([time_up] if stopped else [])
+        raise SweepError(f"{len(failed)} of {len(cells)} runs of {label} failed: {'; '.join(told)}")
     if stopped:
         raise OutOfTime(time_up)
+
+
+def _as_they_end(futures: dict[Cell, Any]) -> Iterator[tuple[Cell, Callable[[], bool]]]:
+    """Each cell and what gives its result; submitit's jobs, which nothing waits for together, in their order."""
+    if not all(isinstance(future, Future) for future in futures.values()):
+        yield from ((cell, future.result) for cell, future in futures.items())
+        return
+    cells = {future: cell for cell, future in futures.items()}
+    yield from ((cells[future], future.result) for future in as_completed(cells))
 
 
 def _failure(cell: Cell, error: Exception, label: str) -> str:

@@ -33,13 +33,15 @@ class LastLine(io.TextIOBase):
     def __init__(self, path: Path, beyond: TextIO, every: float = EVERY) -> None:
         self.path, self.beyond, self.every = path, beyond, every
         self.written = -float("inf")
+        self._passed_on = False
 
     def write(self, text: str) -> int:
         """Take up a line that begins with a carriage return, pass on any other."""
         line = text.replace("\x1b[A", "").strip()
         if not text.startswith("\r"):
-            if line:
+            if line or (self._passed_on and text == "\n"):  # print() writes the end of its line by itself
                 self.beyond.write(text)
+            self._passed_on = bool(line)
         elif line and time.monotonic() - self.written >= self.every:
             with contextlib.suppress(OSError):  # it only informs: training goes on without the file
                 self.path.write_text(line, encoding="utf-8")

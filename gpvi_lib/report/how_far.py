@@ -161,6 +161,7 @@ class Row:
         unit: steps in it: 1, or those of an epoch.
         part: as in :class:`Section`.
         ended: "" or when its runs met NaN, which is before their length.
+        last_step: of the run that came farthest, where all of them did.
     """
 
     label: str
@@ -171,6 +172,7 @@ class Row:
     unit: int
     part: str
     ended: str = ""
+    last_step: int | None = None
 
     @property
     def config(self) -> dict:
@@ -228,15 +230,17 @@ def _unscored(item: str) -> Iterator[Row]:
         if steps_of(experiment.config(method, PROFILE)) is None:
             continue
         runs = found[found["method"] == method]
-        yield Row(labels[method], experiment, method, len(runs), _printed_of(item).length, 1, "", _ended(runs))
+        printed = _printed_of(item).length
+        yield Row(labels[method], experiment, method, len(runs), printed, 1, "", *_ended(runs))
 
 
-def _ended(runs: pandas.DataFrame) -> str:
-    """When runs met NaN, of an experiment that calls this a result."""
+def _ended(runs: pandas.DataFrame) -> tuple[str, int | None]:
+    """When runs met NaN, of an experiment that calls this a result; and the last step of all, if none went on."""
     if "diverged" not in runs or not runs["diverged"].any():
-        return ""
+        return "", None
     steps = runs.loc[runs["diverged"] == 1, "last_step"]
-    return f"NaN on {len(steps)} of {len(runs)} seeds, after {steps.min():.0f} to {steps.max():.0f} steps"
+    said = f"NaN on {len(steps)} of {len(runs)} seeds, after {steps.min():.0f} to {steps.max():.0f} steps"
+    return said, int(steps.max()) if len(steps) == len(runs) else None
 
 
 LANGEVIN = {
@@ -277,13 +281,14 @@ def length(row: Row, unit: str) -> str:
     """ "3 / 100 epochs"; of a chain in proposals, without runs "not run"."""
     config, steps = row.config, steps_of(row.config)
     unit = "proposals" if "num_steps" in config else unit
+    steps = row.last_step or steps
     ours = f"{steps / row.unit:,.0f}" if steps and row.seeds else "not run"
     return f"{ours} / {'–' if row.printed is None else f'{row.printed:,}'} {unit}"
 
 
 def share(row: Row) -> str:
     """Of the printed length, in percent."""
-    steps = steps_of(row.config)
+    steps = row.last_step or steps_of(row.config)
     if not (steps and row.seeds and row.printed):
         return "–"
     percent = 100 * steps / (row.unit * row.printed)

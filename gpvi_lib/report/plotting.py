@@ -303,7 +303,7 @@ def _label(artist: Any) -> dict[str, str]:
 
 
 def _line_data(line: Any) -> dict[str, Any]:
-    return _label(line) | {"x": _numbers(line.get_xdata()), "y": _numbers(line.get_ydata())}
+    return _label(line) | {"x": _numbers(line.get_xdata(orig=False)), "y": _numbers(line.get_ydata(orig=False))}
 
 
 def _patch_data(patch: matplotlib.patches.Patch) -> dict[str, Any]:
