@@ -443,7 +443,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             print(
-                "interrupted: records and checkpoints are kept; where they are reused (queue, run with a --budget or at "
+                "interrupted: records and checkpoints are kept; where they are reused (queue, run with --budget or at "
                 "paper without --fresh) the same command goes on from there",
                 file=sys.stderr,
             )

@@ -11,6 +11,8 @@ import numpy
 import pandas
 import pytest
 import toy_experiment
+from scipy.stats import norm
+from scipy.stats import t as student
 from toy_experiment import TOY
 
 from gpvi_lib.errors import GPVIError, RecordStale, RecordWarning, UnknownName
@@ -91,7 +93,8 @@ def test_the_ratio_is_of_errors(metric, better, printed, ours, expected):
 def test_the_interval_is_of_the_papers_sd_our_standard_error_and_the_printed_digit():
     found = scoreboard.ratio(Published("", "", "sigma_error", "lower", "0.20", 0.04), four(spread(0.1, 0.06)))
     s = math.hypot(0.04 / 0.2, 0.06 / 2 / 0.1, 0.005 / 0.2)
-    assert (found.low, found.high) == pytest.approx((0.5 * math.exp(-2 * s), 0.5 * math.exp(2 * s)))
+    quantile = student.ppf(norm.cdf(2), 3 * (s / (0.06 / 2 / 0.1)) ** 4)
+    assert (found.low, found.high) == pytest.approx((0.5 * math.exp(-quantile * s), 0.5 * math.exp(quantile * s)))
     nats = scoreboard.ratio(Published("", "", "test_nll", "lower", "2.50", 0.3), four(spread(2.5, 0.8)))
     assert nats.high == pytest.approx(math.exp(2 * math.hypot(0.3, 0.4, 0.005)))
 
@@ -137,6 +140,24 @@ def test_the_interval_covers_the_ratio():
     papers = [Published("", "", "sigma_error", "lower", f"{number:.6f}", 0.03) for number in theirs]
     found = [scoreboard.ratio(paper, four(tuple(row))) for paper, row in zip(papers, seeds, strict=True)]
     assert numpy.mean([ratio.low <= 0.5 <= ratio.high for ratio in found]) == pytest.approx(0.95, abs=0.015)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_it_covers_it_with_few_seeds_too(seeds):
+    """A number known exactly, so that all of the spread is that of our few seeds."""
+    draws = numpy.random.default_rng(0)
+    paper = Published("", "", "sigma_error", "lower", "0.200000", 0.0)
+    found = [scoreboard.ratio(paper, four(tuple(row))) for row in 0.1 + 0.01 * draws.standard_normal((4000, seeds))]
+    assert numpy.mean([ratio.low <= 0.5 <= ratio.high for ratio in found]) == pytest.approx(0.95, abs=0.015)
+
+
+def test_one_run_beside_a_number_without_a_spread_scatters_as_its_test_data_do():
+    paper = Published("", "", "clean_accuracy_percent", "higher", "98.6", math.nan)
+    ours = Ours((98.8,), "higher", "", trials=10_000)
+    found = scoreboard.ratio(paper, ours)
+    error = math.sqrt(98.8 * 1.2 / 10_000) / 1.2
+    assert math.log(found.high / found.value) == pytest.approx(2 * math.hypot(error, 0.05 / 1.4))
+    assert (found.verdict, scoreboard.ratio(paper, replace(ours, trials=None)).verdict) == ("agrees", "lower error")
 
 
 @pytest.mark.parametrize(
@@ -384,6 +405,15 @@ def test_runs_that_have_not_learned_get_no_verdict(registry, least, learned):
     words = (row.verdict, row.verdict_median)
     assert ("not learned" not in words) if learned else words == ("not learned",) * 2
     assert row.ratio > 0  # the numbers stand
+
+
+@pytest.mark.parametrize(("most", "mixed"), [(0.895, True), (0.885, False)])
+def test_chains_that_have_not_mixed_get_no_verdict(registry, most, mixed):
+    score = replace(TOY.scores[0], mixed=("accuracy", most))  # 0.89 in the mean, as if it were an R-hat
+    register(registry, [replace(TOY, scores=(score, replace(TOY.scores[1], mixed=("no_chain", 1.0))))])
+    runner.sweep(get_experiment("toy"), "paper", progress=False)
+    (row,) = rows(scoreboard.build(), item="gpvi/table2", method="svgd", metric="sigma_error")
+    assert ("not mixed" not in (row.verdict, row.verdict_median)) is mixed
 
 
 @pytest.mark.parametrize("steps", [24_999, 25_000])

@@ -6,8 +6,8 @@ The draws are 2,000; the 200 particles of SVGD and GFSF are their draws.
 
 The targets are those on which a user would try a method first: eight schools in both forms, Neal's funnel, a logistic
 regression. One setting serves all targets: the generator is README's (64-64, five numbers of noise for ``g``, λ from
-0.5), so are HMC's chains. The rate is 0.01 and falls to 0.0001; README's 0.001 would let mean field's means move by no
-more than 2. ``gpvi_readme`` and ``exact_density_readme`` have README's rate.
+0.5), so are HMC's chains. The rate is 0.01 and falls to 0.0001; a constant 0.001 would let mean field's means move by
+no more than 2. ``gpvi_readme`` and ``exact_density_readme`` have that rate, which was README's.
 """
 
 from __future__ import annotations

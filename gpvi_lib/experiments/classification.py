@@ -372,7 +372,8 @@ def _differences(method: str, profile: str, chosen: dict) -> str:
         ours = f"step size {spec['step_size']:g}, {spec['num_leapfrog']} leapfrog steps; " if method in BEST else ""
         return f"{spec['chains']} chains give the 100 draws; {ours}{common}"
     ours = {
-        "gpvi": f"; {HELPER_SAMPLES} samples a step",
+        "gpvi": f"; {HELPER_SAMPLES} samples a step; ELBO claimed",
+        "gpvi_exact_jac": "; ELBO claimed",
         "mf_vi": "",
         "gpvi_best": "; exact block inverse, 64 samples a step, one trained λ per weight; ELBO claimed",
         "gpvi_exact_density": "; ELBO with the exact density, 32 samples a step, one trained λ per weight",

@@ -371,6 +371,8 @@ def deviations(bandit: str, method: str, profile: str, printed_rounds: bool = Fa
         parts.append(f"one process an arm, its last {SPECS['gp']['most']:,} rewards")
     elif not method.endswith("_wide_start"):
         parts.append("networks start √10 a layer nearer to 0 than in the paper's code")
+    if method == "mf_vi":
+        parts.append("rate and samples are ours (printed: those of Riquelme et al.)")
     return "; ".join(parts)
 
 

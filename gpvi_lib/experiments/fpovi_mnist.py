@@ -87,8 +87,11 @@ def deviations(method: str, profile: str) -> str:
     if profile != "paper":
         return f"{profile} size, digits"
     parts = [f"{SIZES[profile]['epochs']} of {PRINTED_EPOCHS:,} epochs"]
-    if method == "f_svgd":
-        parts.append("closed-form prior on centred logits")
+    parts += {
+        "f_svgd": ["closed-form prior on centred logits"],
+        "svgd": ["prior N(0, 1/outputs) of a layer (printed: standard normal)"],
+        "deep_ensemble": ["no prior"],
+    }.get(method, [])
     return "; ".join(parts)
 
 

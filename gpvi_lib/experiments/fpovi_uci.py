@@ -110,9 +110,9 @@ def _training_rows(name: str) -> int:
     return int(0.9 * ROWS[name])
 
 
-def steps_in_an_epoch(name: str) -> int:
-    """Minibatches, the last one incomplete, of the training part."""
-    return math.ceil(_training_rows(name) / epochs_and_batch(ROWS[name])[1])
+def steps_in_an_epoch(name: str, batch: int | None = None) -> int:
+    """Minibatches, the last one incomplete, of the training part; of the printed size, or of another."""
+    return math.ceil(_training_rows(name) / (batch or epochs_and_batch(ROWS[name])[1]))
 
 
 def config(name: str, hidden: Sequence[int], method: str, profile: str) -> dict:
@@ -241,10 +241,18 @@ def deviations(name: str, shape: str, method: str, profile: str) -> str:
         parts.append("exact posterior of the closed-form prior, σ by evidence")
     if method in WITHOUT:
         parts.append(WITHOUT[method])
-    if method.startswith("f_svgd_closed_form"):
+    if SPECS[method].get("objective", {}).get("kind") == "parvi":
+        parts.append("σ inferred under a log-normal prior (printed: inverse gamma)")
+    if is_ours(method) and method != "gp":
         points = SPECS[method]["objective"]["prior_points"]
         parts.append(f"closed-form prior at up to {points} points, σ inferred, prior N(0, 1/fan-in)")
+        parts.append("rate 0.004 falling to 1e-5, inputs not divided by √p, extra points of a density estimate")
     return "; ".join(parts)
+
+
+def is_ours(method: str) -> bool:
+    """Whether a row is none that the paper has: the prior in closed form, and the exact process."""
+    return method == "gp" or method.startswith("f_svgd_closed_form")
 
 
 TABLES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
@@ -295,6 +303,7 @@ def _of(name: str, shape: str) -> Experiment:
         run=run,
         scores=_scores(name, shape),
         deviations=partial(deviations, name, shape),
+        rows={method: (method, "best") for method in _methods(name, shape) if is_ours(method)},
         data_sets=partial(data_sets, name),
     )
 

@@ -160,6 +160,8 @@ def deviations(method: str, profile: str, epochs: int = 10) -> str:
         return f"{profile} size, digits and a small network"
     found = config(method, profile, epochs)
     parts = ["transposed MNIST for EMNIST", f"rate {found['lr']:g}, no amsgrad"]
+    if method in ("livi_min_sv", "avb"):
+        parts.append("two hidden layers of 250 (one is printed; its count of parameters is of two)")
     if epochs < PUBLISHED_EPOCHS:
         parts.insert(0, f"{epochs} of the script's {PUBLISHED_EPOCHS} epochs")
     if method not in (*MODES, "livi_min_sv"):

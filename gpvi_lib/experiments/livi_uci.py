@@ -233,6 +233,7 @@ def _scores(rows: dict[Literal["printed", "best"], tuple[str, ...]], sets: Seque
     for name in sets:
         for setting, methods in rows.items():
             where: dict[str, Any] = {"setting": setting, "methods": methods, "profiles": ("paper",)}
+            where["mixed"] = f"{name}_rhat_median", uci_regression.MIXED
             item = f"livi/table1/{name}"
             found.append(Score(item, "test_rmse", "lower", f"{name}_rmse", **where))
             found.append(Score(item, "test_log_likelihood", "higher", f"{name}_log_likelihood", **where))

@@ -50,7 +50,9 @@ TRAINED: dict[str, dict] = {
     "ksd_u": {"objective": KSD},
     "ksd_u_two_batches": {"objective": KSD | {"independent_batches": True}, "batch_size": 100},
 }
-HAND_MADE = ("constant", "power", *RULES, "curvature", "mala")
+BY_TEST = ("constant", "power", *RULES)
+"""Whose steps the paper chooses by what it shows."""
+HAND_MADE = (*BY_TEST, "curvature", "mala")
 REFERENCES = ("laplace", "transfer", "sgld_long", "svgd_particles", "nuts")
 METHODS = (*(f"{row}_t{depth}" for row in (*TRAINED, *HAND_MADE) for depth in DEPTHS), *REFERENCES)
 BOX = 1e3
@@ -396,9 +398,15 @@ def deviations(method: str, profile: str) -> str:
     parts = [f"{found['problems']} problems of {found['rows']:,} rows of {found['data']}"]
     if found["row"] in TRAINED:
         parts.append(f"{found['steps']:,} steps")
+    if found["row"] in BY_TEST:
+        parts.append("step chosen by the test likelihood")
+    elif found["row"] in HAND_MADE:
+        parts.append("step chosen on the training posteriors")
     return "; ".join([*parts, "start, minibatch, optimiser and split are ours (not printed)"])
 
 
+SHOWN = tuple(m for m in METHODS if split_method(m)[0] not in ("curvature", "mala"))
+"""The others are rows of ours whose step is a choice, which must not see the test posteriors."""
 EXPERIMENTS = (
     Experiment(
         name="wild-logistic",
@@ -407,14 +415,13 @@ EXPERIMENTS = (
         config=config,
         seeds=seeds,
         run=run,
-        scores=(
-            Score("wild-vi/figure3", "accuracy", "higher", "accuracy"),
-            Score("wild-vi/figure3", "log_likelihood", "higher", "log_likelihood"),
+        scores=tuple(
+            Score("wild-vi/figure3", metric, "higher", chosen + metric, methods=methods)
+            for chosen, methods in (("", SHOWN), ("validated_", tuple(m for m in METHODS if m not in SHOWN)))
+            for metric in ("accuracy", "log_likelihood")
         ),
         deviations=deviations,
-        rows={
-            m: (m, "best") for m in METHODS if split_method(m)[0] not in ("svgd", "ksd_u", "constant", "power", *RULES)
-        },
+        rows={m: (m, "best") for m in METHODS if split_method(m)[0] not in ("svgd", "ksd_u", *BY_TEST)},
         data_sets=data_sets,
     ),
 )

@@ -329,5 +329,6 @@ EXPERIMENTS = (
         ),
         deviations=deviations,
         rows={method: (method, "best") for method in METHODS if method not in PAPERS},
+        once=("constant", "constant_fine", "power", "power_free"),
     ),
 )

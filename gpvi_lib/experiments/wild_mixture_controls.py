@@ -41,5 +41,6 @@ EXPERIMENTS = (
         config=config,
         seeds=UNCHANGED.seeds,
         run=run,
+        once=("constant_near", "power_near", "power_free_near"),
     ),
 )

@@ -69,6 +69,8 @@ class Score:
         epoch: steps in an epoch of these runs, where the paper counts epochs.
         learned: another metric and the least mean of it at which runs have learned; others get no verdict, for a
             network that guesses is as unsure as one can be. None where there is nothing to ask.
+        mixed: another metric, an R-hat, and the largest mean of it at which chains have mixed; others get no verdict.
+        trials: test data that a share in per cent is counted over: what a single run then scatters by at least.
     """
 
     item: str
@@ -80,6 +82,8 @@ class Score:
     profiles: tuple[str, ...] | None = None
     epoch: int = 1
     learned: tuple[str, float] | None = None
+    mixed: tuple[str, float] | None = None
+    trials: int | None = None
 
 
 def steps_of(config: dict) -> int | None:

@@ -5,11 +5,14 @@ ratio q. What is better the lower it is, is an error as it stands; else the erro
 in per cent), and exp(-log-likelihood), so that a nat of log-likelihood is a factor of e. On the logarithmic scale the
 interval of q is
 
-    exp(log q ± 2s),   s² = (paper_sd / paper)² + (e / ours)² + (r / paper)²,
+    exp(log q ± t s),   s² = (paper_sd / paper)² + (e / ours)² + (r / paper)²,
 
 with e the standard error of our number and r half a unit in the last printed digit of the paper's; for a
-log-likelihood, which is a logarithm already, nothing is divided. A spread that is not known counts as 0; but one run of
-ours scatters as the paper's do. The words are
+log-likelihood, which is a logarithm already, nothing is divided. Where only e is not known exactly, from n seeds, t is
+Student's quantile of 95 % at Satterthwaite's s⁴ (n - 1) / (e / ours)⁴ degrees of freedom: 2 for many, 4.5 for three
+seeds that are all there is to s. A spread that is not known counts as 0; but one run of ours scatters as the paper's
+do. Where neither is known, one run beside a number without ±, it scatters as a share of so many test data does, if the
+number is such a share; else only the printed digits are in the interval, and it is too narrow. The words are
 
 * `lower error` or `higher error` if the interval is below or above 1;
 * `agrees` if it holds 1 and nothing outside 1/2 to 2;
@@ -35,7 +38,7 @@ are: `steps` of training, or the proposals of a chain, beside `printed_steps`, e
 count as the steps that they have on our data). Runs of less than half the printed length are `too short` for a verdict.
 A best setting has a length of its own: it is too short only while longer runs of it are waiting for their records.
 Where a score asks for it, runs that have `not learned` get no verdict either: networks that guess are as unsure of all
-images as one can be, which counts as a low error.
+images as one can be, which counts as a low error. Nor do chains that have `not mixed`: they are no posterior's draws.
 
 `paper_sd` is what the paper prints after ±, entered as it is: the standard error of the mean in Tables 4 to 8 of
 function-space POVI, over 20 splits (protein: 5), so that one run of ours scatters √20 (√5) times as much; elsewhere, as
@@ -91,7 +94,7 @@ COLUMNS = (
 )
 FEWEST_FOR_QUARTILES = 5
 STANDARD_ERRORS = tuple(f"fpovi/table{number}/" for number in (4, 5, 6, 7, 8))
-WORDS = ("agrees", "lower error", "higher error", "inconclusive", "too short", "not learned")
+WORDS = ("agrees", "lower error", "higher error", "inconclusive", "too short", "not learned", "not mixed")
 """The verdicts on a row that has numbers of both."""
 WIDEST_AGREEMENT = 2.0
 
@@ -128,7 +131,8 @@ class Ours:
         run: names of the experiment and of its method.
         steps, printed_steps: of our runs and of the paper's, None where there are none or none are printed.
         too_short: whether they are too short for a verdict.
-        learned: whether they do what the number is about; a score may ask for that.
+        refused: "" or why they get no verdict, where a score asks: `not learned`, `not mixed`.
+        trials: test data that a share in per cent is counted over.
     """
 
     values: tuple[float, ...]
@@ -138,7 +142,8 @@ class Ours:
     steps: int | None = None
     printed_steps: int | None = None
     too_short: bool = False
-    learned: bool = True
+    refused: str = ""
+    trials: int | None = None
 
     @property
     def mean(self) -> float:
@@ -201,21 +206,21 @@ class Ratio:
 
 def ratio(paper: Published, ours: Ours) -> Ratio:
     """The error of our mean over that of the paper's; the module says how."""
-    return _ratio(paper, ours.mean, _error_of_mean(paper, ours))
+    return _ratio(paper, ours.mean, _error_of_mean(paper, ours), len(ours.values))
 
 
 def verdict(paper: Published, ours: Ours) -> str:
     """One of `WORDS`, about our mean; the module says by which rule."""
     if ours.too_short:
         return "too short"
-    return ratio(paper, ours).verdict if ours.learned else "not learned"
+    return ours.refused or ratio(paper, ours).verdict
 
 
 def verdict_of_median(paper: Published, ours: Ours) -> str:
     """The same words about our median; with fewer than 5 seeds about our mean."""
-    if ours.too_short or not ours.learned or len(ours.values) < FEWEST_FOR_QUARTILES:
+    if ours.too_short or ours.refused or len(ours.values) < FEWEST_FOR_QUARTILES:
         return verdict(paper, ours)
-    return _ratio(paper, ours.median, ours.median_error).verdict
+    return _ratio(paper, ours.median, ours.median_error, len(ours.values)).verdict
 
 
 def headline(board: pandas.DataFrame) -> dict[str, int]:
@@ -255,6 +260,8 @@ def _error_of_mean(paper: Published, ours: Ours) -> float:
     if len(ours.values) > 1:
         return ours.sd / math.sqrt(len(ours.values))
     splits = _splits_of_a_standard_error(paper.item)
+    if math.isnan(paper.sd) and ours.trials is not None:
+        return math.sqrt(ours.mean * (100 - ours.mean) / ours.trials)
     return paper.sd if splits is None else math.sqrt(splits) * max(paper.sd, paper.resolution)
 
 
@@ -265,14 +272,24 @@ def _splits_of_a_standard_error(item: str) -> int | None:
     return 5 if item.endswith("/protein") else 20
 
 
-def _ratio(paper: Published, number: float, error: float) -> Ratio:
+def _ratio(paper: Published, number: float, error: float, seeds: int) -> Ratio:
     theirs, *spreads = _log_error(paper, paper.mean, paper.sd, paper.resolution)
     mine, own_spread = _log_error(paper, number, error)
     if _printed_as_zero(paper):
         own_spread = math.inf
     spread = math.hypot(*(each for each in (*spreads, own_spread) if not math.isnan(each)))
-    value, low, high = (_exp(mine - theirs + shift) for shift in (0.0, -2 * spread, 2 * spread))
+    half = _quantile(own_spread, spread, seeds) * spread
+    value, low, high = (_exp(mine - theirs + shift) for shift in (0.0, -half, half))
     return Ratio(value, low, high)
+
+
+def _quantile(own: float, both: float, seeds: int) -> float:
+    """Student's at Satterthwaite's degrees of freedom; the paper's part counts as known. 2 in the limit."""
+    if seeds == 1 or not 0 < own < math.inf:
+        return 2.0
+    from scipy.stats import norm, t
+
+    return float(t.ppf(norm.cdf(2.0), (seeds - 1) * (both / own) ** 4))
 
 
 def _printed_as_zero(paper: Published) -> bool:
@@ -429,7 +446,7 @@ def collect(profile: str | Profile = "paper") -> dict[RowKey, Ours]:
     profile = get_profile(profile)
     boards: dict[str, pandas.DataFrame] = {}
     expected = planned()
-    chosen: dict[RowKey, tuple[Filler, tuple[float, ...], bool]] = {}
+    chosen: dict[RowKey, tuple[Filler, tuple[float, ...], str]] = {}
     for filler in _fillers():
         name, score = filler.experiment.name, filler.score
         if name not in boards:
@@ -442,7 +459,7 @@ def collect(profile: str | Profile = "paper") -> dict[RowKey, Ours]:
             twice = "scores" if other.method == filler.method else "methods"
             raise GPVIError(f"two {twice} of {name} fill the row {' '.join(filler.key)}")
         if values and (other is None or filler.outlasts(other, profile.name)):
-            chosen[filler.key] = filler, values, _learned(filler, boards[name])
+            chosen[filler.key] = filler, values, _refused(filler.score, boards[name], filler.method)
     return {key: _ours(*found, expected[key], profile.name) for key, found in chosen.items()}
 
 
@@ -456,15 +473,17 @@ def _values(filler: Filler, board: pandas.DataFrame, profile: Profile) -> tuple[
     return tuple(board.loc[board["method"] == filler.method, key].dropna())
 
 
-def _learned(filler: Filler, board: pandas.DataFrame) -> bool:
-    """Whether the runs reach what the score asks of another of their metrics."""
-    if filler.score.learned is None:
-        return True
-    metric, least = filler.score.learned
-    return bool(board.loc[board["method"] == filler.method, metric].mean() >= least)
+def _refused(score: Score, board: pandas.DataFrame, method: str) -> str:
+    """Why the runs of a method get no verdict: what the score asks of another of their metrics; "" if they do."""
+    runs = board[board["method"] == method]
+    if score.learned is not None and not runs[score.learned[0]].mean() >= score.learned[1]:
+        return "not learned"
+    if score.mixed is not None and score.mixed[0] in runs and runs[score.mixed[0]].mean() > score.mixed[1]:
+        return "not mixed"
+    return ""
 
 
-def _ours(filler: Filler, values: tuple[float, ...], learned: bool, fillers: Sequence[Filler], profile: str) -> Ours:
+def _ours(filler: Filler, values: tuple[float, ...], refused: str, fillers: Sequence[Filler], profile: str) -> Ours:
     experiment, method = filler.experiment, filler.method
     steps, printed = filler.steps(profile) or None, filler.printed_steps
     half = steps is None or printed is None or 2 * steps >= printed
@@ -479,5 +498,6 @@ def _ours(filler: Filler, values: tuple[float, ...], learned: bool, fillers: Seq
         steps=steps,
         printed_steps=printed,
         too_short=not half and (filler.key[-1] != "best" or waiting),
-        learned=learned,
+        refused=refused,
+        trials=filler.score.trials,
     )
