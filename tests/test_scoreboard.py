@@ -90,13 +90,19 @@ def test_the_ratio_is_of_errors(metric, better, printed, ours, expected):
     assert found.low <= found.value <= found.high
 
 
+def _quantile(own, both):
+    """Of four seeds."""
+    return student.ppf(norm.cdf(2), 3 * (both / own) ** 4)
+
+
 def test_the_interval_is_of_the_papers_sd_our_standard_error_and_the_printed_digit():
     found = scoreboard.ratio(Published("", "", "sigma_error", "lower", "0.20", 0.04), four(spread(0.1, 0.06)))
     s = math.hypot(0.04 / 0.2, 0.06 / 2 / 0.1, 0.005 / 0.2)
-    quantile = student.ppf(norm.cdf(2), 3 * (s / (0.06 / 2 / 0.1)) ** 4)
-    assert (found.low, found.high) == pytest.approx((0.5 * math.exp(-quantile * s), 0.5 * math.exp(quantile * s)))
+    half = _quantile(0.06 / 2 / 0.1, s) * s
+    assert (found.low, found.high) == pytest.approx((0.5 * math.exp(-half), 0.5 * math.exp(half)))
     nats = scoreboard.ratio(Published("", "", "test_nll", "lower", "2.50", 0.3), four(spread(2.5, 0.8)))
-    assert nats.high == pytest.approx(math.exp(2 * math.hypot(0.3, 0.4, 0.005)))
+    s = math.hypot(0.3, 0.4, 0.005)
+    assert nats.high == pytest.approx(math.exp(_quantile(0.4, s) * s))
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,8 @@ def config(method: str, profile: str) -> dict:
         rates = {"steps": size["steps"], "lr": 1e-2, "final_lr": 1e-4, "history_every": size["steps"]}
         if "svgd" in method:
             rates |= {"lr": 1e-1, "final_lr": 1e-3}
-        return common | rates | {"kind": "trained", "repeats": 1} | TRAINED[method]
+        chosen = common | rates | {"kind": "trained", "repeats": 1} | TRAINED[method]
+        return chosen | ({"draws_of": "each its own noise"} if chosen["repeats"] > 1 else {})
     experiment, row = (REPEATED | RECORDED)[method]
     kind = "repeated" if method in REPEATED else "recorded"
     found = EXPERIMENTS_BY_NAME[experiment].configuration(row, profile)
@@ -229,7 +230,8 @@ def _run_trained(config: dict, context: RunContext) -> Outcome:
     samplers = [_sampler(config, target, start, alone) for start in starts]
     report = check(samplers, target, _rng(config, context), num_samples=config["draws"], progress=False)
     exact = draw(target, config["draws"], torch.Generator().manual_seed(config["check_seed"] + 1))
-    draws = torch.cat([fixed_draws(sampler, config["draws"] // len(samplers)) for sampler in samplers])
+    number = config["draws"] // len(samplers)  # of each its own noise: the same would count as a third of the draws
+    draws = torch.cat([fixed_draws(sampler, number, EVALUATION_SEED + i) for i, sampler in enumerate(samplers)])
     return Outcome(findings(report) | {"error": largest_marginal_error(draws, exact)})
 
 

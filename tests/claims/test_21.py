@@ -63,7 +63,7 @@ def test_on_three_sets_functions_are_ahead_of_weights():
     assert said in told
     by = "its NLL on the first three by {:.2f}, {:.2f} and {:.2f} nats".format(*(-mean for mean, _, _ in likelihoods))
     assert f"{by}. On red wine" in told and round(-larger["power", "nll"][0], 2) == 0.03
-    assert "its likelihood on {}, {} and {} of the first three and 5 of power. On red wine".format(*counts) in told
+    assert "its NLL on {}, {} and {} of the first three and 5 of power. On red wine".format(*counts) in told
 
 
 def test_the_other_directions_gain_less_by_rmse_and_by_nll_three_are_undecided():

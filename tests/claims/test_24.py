@@ -464,8 +464,9 @@ def test_comparable_to_hmc_on_uci():
     assert all(ratio.verdict == "higher error" for ratio in trained.values())
     assert [f"{ratio.value:.2f}" for ratio in trained.values()] == ["1.19", "1.19", "4.23"]
     naval = math.exp(over_hmc("naval", "livi_full").mean())
-    said = f"RMSE on boston, concrete and energy (HMC not mixed there), {naval:.0f} on naval, where it has"
-    said += " not arrived (3 splits)."
+    boston, concrete, energy = (found[name].value for name in ("boston", "concrete", "energy"))
+    said = f"{boston:.2f} and {concrete:.2f} times HMC's RMSE on boston and concrete; where HMC has not mixed, "
+    said += f"{energy:.2f} on energy, {naval:.0f} on naval (3 splits, L′ unfinished)."
     assert said in told("24") and len(on_splits("concrete", "hmc", "rmse")) == 19
     assert all(paired(name, "livi_diagonal", "livi_full").verdict == "higher error" for name in found)
 
