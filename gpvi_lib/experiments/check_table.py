@@ -26,7 +26,14 @@ from gpvi_lib.experiments import (
 )
 from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, parvi, train, with_change
 from gpvi_lib.experiments.chains import nuts
-from gpvi_lib.experiments.evaluation import CHECK_THEN, check_constants, differing, findings, fixed_draws
+from gpvi_lib.experiments.evaluation import (
+    CHECK_THEN,
+    EVALUATION_SEED,
+    check_constants,
+    differing,
+    findings,
+    fixed_draws,
+)
 from gpvi_lib.experiments.known_targets import EightSchools, Funnel
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
 from gpvi_lib.lab.runner import load_or_run
