@@ -96,7 +96,7 @@ class Runs:
 def runs(experiment: str, method: str) -> list[Record]:
     """The records of all seeds; one that is missing is an error."""
     found = Runs(experiment)
-    return [found.record(method, seed) for seed in found.seeds]
+    return [found.record(method, seed) for seed in found.seeds_of(method)]
 
 
 def values(experiment: str, method: str, key: str) -> np.ndarray:
@@ -107,7 +107,7 @@ def values(experiment: str, method: str, key: str) -> np.ndarray:
 def arrays(experiment: str, method: str) -> list[dict[str, Tensor]]:
     """The arrays of all seeds, by name."""
     found = Runs(experiment)
-    return [found.arrays(method, seed) for seed in found.seeds]
+    return [found.arrays(method, seed) for seed in found.seeds_of(method)]
 
 
 def history(experiment: str, method: str, key: str) -> np.ndarray:

@@ -578,7 +578,9 @@ def test_18_says_in_a_minute_and_at_the_end_what_the_records_hold():
         in told
     )
     assert f"{median} with the median rule. On this mixture" in told
-    assert f"{fixed} (from $\\eta=0.1$; from $\\eta=1$ {from_1}) against {hand}." in told
+    with_held = ends(kl("svgd_truncated"), 4)
+    assert f"{fixed} (from $\\eta=0.1$; from $\\eta=1$ {from_1}; with the scores held {with_held}) against" in told
+    assert f"with the scores held {with_held}) against {hand}." in told
     assert f"that the exact KL chooses, {free:.4f}." in told and f"end at {ends(wide, 3)} with $h$ of 3 to 30" in told
     assert f"at equal gradients: {kl('mala').mean():.4f} after 20 proposals." in told
 

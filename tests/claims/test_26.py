@@ -527,7 +527,7 @@ def test_gfsf_a_trained_start_and_l_prime_on_uci_sets():
     span = f"{lost.min():.0f} to {lost.max():.0f}"
     concrete = uci.metric("livi", "concrete_rmse")
     as_well = concrete[concrete > 10 * np.median(concrete)]
-    said = f"At the exact density's rate L′ is lost on {len(lost)} splits of yacht ({span}) and {len(as_well)} of concrete."
+    said = f"rate L′ is lost on {len(lost)} splits of yacht ({span}) and {len(as_well)} of concrete."
     assert said in text()
     older_rows, function_rows, livi_rows = Runs("uci-regression"), Runs("fpovi-uci-boston"), Runs("livi-uci")
     best = {
@@ -779,7 +779,7 @@ def test_the_minute_and_the_takeaways_give_the_numbers_of_the_records():
         f"within {math.ceil(10 * max(ran)) / 10} times the best on all {NUMBERS[len(ran)]} posteriors where it ran",
         f"within a factor of {math.ceil(10 * max(ran)) / 10} of the best on all {NUMBERS[len(ran)]} posteriors",
         f"need at most {math.ceil(10 * seconds) / 10} seconds on the four, on {NUMBERS[len(near[0])]} within "
-        f"{math.ceil(10 * max(short)) / 10} times; in Table 2",
+        f"{math.ceil(10 * max(short)) / 10} times; on linear regression",
         f"On {NUMBERS[len(near[1])]} of {NUMBERS[len(networks)]} networks they come near",
         f"are within {max(near[0] + near[1]):.2g} times the best on {NUMBERS[len(near[0])]} of {NUMBERS[len(small)]} "
         f"small posteriors and {NUMBERS[len(near[1])]} of {NUMBERS[len(networks)]} networks, and {min(off):.2g} to "
