@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -48,12 +49,16 @@ def test_rows_alone_have_a_gradient(normal):
     assert_close(weight.grad, F.pad(torch.ones_like(a[:2]), (0, 0, 0, 28)))
 
 
-def test_it_has_a_forward_mode(normal):
-    a, weight = normal(4, 3), normal(7, 3)
-    both = (normal(4, 3), normal(7, 3))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_it_has_a_forward_mode(normal, dtype):
+    a, weight = normal(4, 3).to(dtype), normal(7, 3).to(dtype)
+    both = (normal(4, 3).to(dtype), normal(7, 3).to(dtype))
     expected = torch.func.jvp(F.linear, (a, weight), both)[1]
     assert_close(torch.func.jvp(lambda a, w: wide(a, w, 2), (a, weight), both)[1], (expected, both[1][:2]))
     assert_close(torch.func.jacfwd(lambda row: wide(row[None], weight)[0][0])(a[0]), weight)
+    with forward_ad.dual_level():
+        dual = wide(forward_ad.make_dual(a, both[0]), forward_ad.make_dual(weight, both[1]))[0]
+        assert_close(forward_ad.unpack_dual(dual).tangent, expected)
 
 
 @pytest.mark.skipif(not of_wide.ONEDNN, reason="this build of torch has no oneDNN")

@@ -165,7 +165,10 @@ def _require_git() -> None:
         _ask_git("rev-parse", "HEAD")
     except (OSError, subprocess.SubprocessError) as error:
         why = getattr(error, "stderr", None) or error
-        raise GPVIError(f"git cannot read the repository {repository()}: {str(why).strip()}") from error
+        raise GPVIError(
+            f"git cannot read the repository {repository()}, so no commit can be named: install git, or tell it that a "
+            f"folder of another owner is safe (git config --global --add safe.directory ...): {str(why).strip()}"
+        ) from error
 
 
 def _git(*arguments: str) -> str | None:
