@@ -59,9 +59,9 @@ def test_the_helper_and_bicgstab_over_block():
     small, middle, large = (
         shares("bicgstab", dims) for dims in ((10, 30, 100, 300), (1_000,), (3_000, 10_000, 30_000, 61_706))
     )
-    assert 1.75 < small.min() and small.max() < 3.5
     assert (
-        f"two to three times as long as block's up to $d = 300$, {float(middle):.0f} times at 1,000, and "
+        f"{small.min():.1f} to {small.max():.1f} times as long as block's up to $d = 300$, {float(middle):.0f} times at "
+        "1,000, and "
         f"{float(large.min()):.0f} to {float(large.max()):.0f} times from 3,000 on"
     ) in text
 
