@@ -60,8 +60,8 @@ def test_the_helper_and_bicgstab_over_block():
         shares("bicgstab", dims) for dims in ((10, 30, 100, 300), (1_000,), (3_000, 10_000, 30_000, 61_706))
     )
     assert (
-        f"{small.min():.1f} to {small.max():.1f} times as long as block's up to $d = 300$, {float(middle):.0f} times at "
-        "1,000, and "
+        f"{small.min():.1f} to {small.max():.1f} times as long as block's up to $d = 300$, {float(middle):.0f} times "
+        "at 1,000, and "
         f"{float(large.min()):.0f} to {float(large.max()):.0f} times from 3,000 on"
     ) in text
 
