@@ -100,6 +100,6 @@ def test_rows_say_what_they_changed():
     score = get_experiment("livi-toy").scores[0]
     assert get_experiment("livi-toy").row("livi_full", score) == ("livi_full", "printed")
     assert get_experiment("livi-toy").row("livi_min_sv_exact", score) == ("livi_min_sv", "best")
-    assert "7,500 of 5,000 steps" in toy.deviations("livi_full_released", "paper")
+    assert "7,500 steps, printed 5,000; prior sd 3.16" in toy.deviations("livi_full_released", "paper")
     assert all(toy.deviations(method, "paper") for method in toy.SPECS)
     assert toy.deviations("avb", "quick") == "quick size"

@@ -24,7 +24,6 @@ last one. ``smoke`` and ``quick`` take the embedded diabetes set.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -34,17 +33,13 @@ from gpvi_lib.data import FEWER_SPLITS, UCI_SPLITS, RegressionData, regression
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.evaluation import best_row, history
 from gpvi_lib.experiments.function_models import REPULSION_OFF, conditioned, layer_scales
-from gpvi_lib.experiments.uci_problem import Split, prediction_scores
+from gpvi_lib.experiments.uci_problem import ROWS, Split, batches, prediction_scores
 from gpvi_lib.function_priors import ArcCosine
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.samplers import Particles, Sampler
 from gpvi_lib.targets import LearnedNoise, NormalLikelihood, NormalMixture, NormalPrior, Posterior
 
-ROWS = {
-    "boston": 506, "concrete": 1_030, "energy": 768, "kin8nm": 8_192, "naval": 11_934, "power": 9_568,
-    "protein": 45_730, "winered": 1_599, "yacht": 308,
-}  # fmt: skip
 SPLITS = {"kin8nm": 5, "naval": 5, "power": 5, "protein": 1}
 """Of the larger sets, for which a run takes a quarter of an hour and more."""
 SHAPES: dict[str, tuple[int, ...]] = {"": (50,), "-50-50": (50, 50), "-10-10": (10, 10)}
@@ -106,13 +101,9 @@ def epochs_and_batch(rows: int) -> tuple[int, int]:
     return (500, 100) if rows < 1_000 else (3_000, 1_000)
 
 
-def _training_rows(name: str) -> int:
-    return int(0.9 * ROWS[name])
-
-
-def steps_in_an_epoch(name: str, batch: int | None = None) -> int:
-    """Minibatches, the last one incomplete, of the training part; of the printed size, or of another."""
-    return math.ceil(_training_rows(name) / (batch or epochs_and_batch(ROWS[name])[1]))
+def steps_in_an_epoch(name: str) -> int:
+    """Minibatches of the training part, of the printed size."""
+    return batches(name, epochs_and_batch(ROWS[name])[1])
 
 
 def config(name: str, hidden: Sequence[int], method: str, profile: str) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,8 +21,17 @@ from gpvi_lib.targets import LearnedNoise, NormalLikelihood, NormalMixture, Post
 HIDDEN = 50
 NOISE_MEDIAN = 0.3
 """Median of the prior of σ, in standard deviations of the targets."""
+ROWS = {
+    "boston": 506, "concrete": 1_030, "energy": 768, "kin8nm": 8_192, "naval": 11_934, "power": 9_568,
+    "protein": 45_730, "winered": 1_599, "yacht": 308,
+}  # fmt: skip
 EMBEDDED = ("diabetes",)
 """What is there without a download."""
+
+
+def batches(name: str, size: int) -> int:
+    """Minibatches of the training part of a split, the last one incomplete: the steps of an epoch."""
+    return math.ceil(int(0.9 * ROWS[name]) / size)
 
 
 def posterior(

@@ -19,8 +19,7 @@ import torch
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.chains import chain_diagnostics, run_hmc
 from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores, differing, evenly, fixed_draws, history
-from gpvi_lib.experiments.fpovi_uci import steps_in_an_epoch
-from gpvi_lib.experiments.uci_problem import EMBEDDED, HIDDEN, NOISE_MEDIAN, Measured, Problem, over_sets
+from gpvi_lib.experiments.uci_problem import EMBEDDED, HIDDEN, NOISE_MEDIAN, Measured, Problem, batches, over_sets
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
 from gpvi_lib.samplers import Particles, Sampler
 
@@ -189,7 +188,7 @@ def _scores() -> tuple[Score, ...]:
             tables += [] if name == "energy" else [(*fpovi, "best", ("svgd",))]
         for errors, densities, metric, key, better, setting, methods in tables:
             where: dict[str, Any] = {"setting": setting, "methods": methods, "profiles": ("paper",)}
-            where |= {"epoch": steps_in_an_epoch(name, BATCH_SIZE), "mixed": (f"{name}_rhat_median", MIXED)}
+            where |= {"epoch": batches(name, BATCH_SIZE), "mixed": (f"{name}_rhat_median", MIXED)}
             found.append(Score(errors, "test_rmse", "lower", f"{name}_rmse", **where))
             found.append(Score(densities, metric, better, f"{name}_{key}", **where))
     return tuple(found)
