@@ -91,6 +91,7 @@ def row(experiment, method, seeds=3, **change):
         (row("gaussian-density-2d", "gpvi", printed=None), "10,000 / – steps", "–"),
         (row("bayesian-linear-regression", "hmc", printed=25_000), "25,000 / 25,000 proposals", "100 %"),
         (row("open-category-mnist-published", "gpvi", 0, printed=100, unit=720), "not run / 100 steps", "–"),
+        (row("uci-regression", "hmc", printed=None, unit=5), "70 / – proposals", "–"),
     ],
 )
 def test_length_and_share(shown, length, share):
@@ -195,3 +196,9 @@ def test_a_run_that_ended_in_nan_before_its_length_says_when():
     }
     far = [line.split("|")[2].strip() for line in page.splitlines() if "NaN" in line]
     assert far == ["79 / 50,000 steps", "56 / 50,000 steps"]
+
+
+def test_rows_of_a_table_without_a_printed_length_are_in_steps():
+    """LIVI prints none for its Table 1; function-space POVI, which has some of the same runs, prints epochs."""
+    lengths = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in PAGE.splitlines() if "boston" in line}
+    assert lengths["HMC, boston"] == "70 / – proposals" and lengths["Deep ensemble, boston"] == "2,000 / – steps"

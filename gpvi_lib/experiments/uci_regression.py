@@ -188,7 +188,9 @@ def _scores() -> tuple[Score, ...]:
             tables += [] if name == "energy" else [(*fpovi, "best", ("svgd",))]
         for errors, densities, metric, key, better, setting, methods in tables:
             where: dict[str, Any] = {"setting": setting, "methods": methods, "profiles": ("paper",)}
-            where |= {"epoch": batches(name, BATCH_SIZE), "mixed": (f"{name}_rhat_median", MIXED)}
+            where["mixed"] = f"{name}_rhat_median", MIXED
+            if errors.startswith("fpovi"):  # whose lengths are in epochs
+                where["epoch"] = batches(name, BATCH_SIZE)
             found.append(Score(errors, "test_rmse", "lower", f"{name}_rmse", **where))
             found.append(Score(densities, metric, better, f"{name}_{key}", **where))
     return tuple(found)

@@ -280,9 +280,10 @@ def _label(filler: Filler) -> str:
 def length(row: Row, unit: str) -> str:
     """ "3 / 100 epochs"; of a chain in proposals, without runs "not run"."""
     config, steps = row.config, steps_of(row.config)
-    unit = "proposals" if "num_steps" in config else unit
+    chain = "num_steps" in config  # whose proposals are no epochs
+    unit = "proposals" if chain else unit
     steps = row.last_step or steps
-    ours = f"{steps / row.unit:,.0f}" if steps and row.seeds else "not run"
+    ours = f"{steps / (1 if chain else row.unit):,.0f}" if steps and row.seeds else "not run"
     return f"{ours} / {'–' if row.printed is None else f'{row.printed:,}'} {unit}"
 
 
