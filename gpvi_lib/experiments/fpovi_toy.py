@@ -343,7 +343,7 @@ def deviations(method: str, profile: str) -> str:
     parts = [] if profile == "paper" else [f"{profile} size"]
     if method == "f_svgd_best":
         parts.append("closed-form prior at all points, extra points uniform to 1 sd beyond the data")
-        parts.append("rate 2e-3 falling to 1e-4")
+        parts.append(f"rate {BEST['lr']:g} falling to {BEST['final_lr']:g}")
     return "; ".join(parts)
 
 

@@ -237,7 +237,9 @@ def deviations(name: str, shape: str, method: str, profile: str) -> str:
     if is_ours(method) and method != "gp":
         points = SPECS[method]["objective"]["prior_points"]
         parts.append(f"closed-form prior at up to {points} points, σ inferred, prior N(0, 1/fan-in)")
-        parts.append("rate 0.004 falling to 1e-5, inputs not divided by √p, extra points of a density estimate")
+        rates = config(name, SHAPES[shape], method, profile)
+        parts.append(f"rate {rates['lr']:g} falling to {rates['final_lr']:g}, inputs not divided by √p")
+        parts.append("extra points of a density estimate")
     return "; ".join(parts)
 
 
