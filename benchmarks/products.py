@@ -22,7 +22,7 @@ def calls(samples: int = 20) -> dict[str, Callable[[], object]]:
 
     def by_onednn(rows: Tensor, matrix: Tensor) -> Tensor:
         with torch.no_grad():
-            return wide.times(rows, matrix)
+            return wide.by_onednn(rows, matrix)
 
     return {
         "forward: linear(a, W, b)": lambda: torch.nn.functional.linear(a, weight, bias),
@@ -40,5 +40,5 @@ def calls(samples: int = 20) -> dict[str, Callable[[], object]]:
 
 @torch.no_grad()
 def _blocks(grad: Tensor, a: Tensor, kept: Tensor) -> Tensor:
-    """``gᵀ a`` as :class:`gpvi_lib.wide.WideLinear` takes it."""
-    return wide.outer(grad, a, [kept])
+    """``gᵀ a`` as :class:`gpvi_lib.wide.WideLinear` takes it from oneDNN."""
+    return wide.outer_by_onednn(grad, a, kept)

@@ -3,8 +3,12 @@
 A hypernetwork's last layer has ``d`` rows, tens of thousands, and sees only tens of samples at a time. For that shape
 the products of ``torch.nn.functional.linear`` run at a third of the memory's speed or less, every backward pass maps
 fresh pages for the gradient, and a slice of the weights writes a second one, of zeros but for its rows. Here oneDNN,
-which torch brings along, does the products in single precision; `docs/performance.md` has the numbers.
+which torch brings along, does the products in single precision, but on Intel's processors, where torch's own products,
+MKL's, are the faster ones; `docs/performance.md` has the numbers.
 """
+
+import platform
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -15,8 +19,17 @@ WIDE = 4_000_000
 """Weights from which :class:`WideLinear` pays."""
 BLOCK = 1_024
 """Rows of a gradient that are multiplied at a time: few enough to stay in the cache until they are in their place."""
-ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 """Whether torch has oneDNN's product of a few rows and a matrix."""
+
+
+def _is_intels(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor is Intel's."""
+    return "GenuineIntel" in (cpuinfo.read_text() if cpuinfo.exists() else platform.processor())
+
+
+USE_ONEDNN = HAS_ONEDNN and not (torch.backends.mkl.is_available() and _is_intels())
+"""Whether that product is the faster one."""
 
 
 class WideLinear(torch.autograd.Function):
@@ -79,15 +92,18 @@ def pull_back(rows: Float[Tensor, "n d"], weight: Float[Tensor, "d w"]) -> Float
 
 def times(rows: Float[Tensor, "n d"], matrix: Float[Tensor, "d w"]) -> Float[Tensor, "n w"]:
     """``rows matrix``, by oneDNN where it can."""
-    if not _onednn_takes(rows, matrix):
-        return rows @ matrix
+    return by_onednn(rows, matrix) if _onednn_takes(rows, matrix) else rows @ matrix
+
+
+def by_onednn(rows: Float[Tensor, "n d"], matrix: Float[Tensor, "d w"]) -> Float[Tensor, "n w"]:
+    """``rows matrix``, where :data:`HAS_ONEDNN`, in single precision and without gradients."""
     return torch.ops.mkldnn._linear_pointwise(rows.contiguous(), matrix.mT, None, "none", [], "")
 
 
 def _onednn_takes(*tensors: Tensor) -> bool:
     """Single precision on a CPU, and nothing that is differentiated or mapped over: the operation knows neither."""
     return (
-        ONEDNN
+        USE_ONEDNN
         and not torch.is_grad_enabled()
         and all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
         and not any(map(torch._C._functorch.is_batchedtensor, tensors))
@@ -101,6 +117,13 @@ def outer(grad: Float[Tensor, "n d"], a: Float[Tensor, "n w"], spare: list[Tenso
     if len(a) == 1 or not _onednn_takes(grad, a):
         return torch.mm(grad.mT, a, out=spare.pop()) if spare else grad.mT @ a
     out = spare.pop() if spare else a.new_empty(grad.shape[1], a.shape[1])
+    return outer_by_onednn(grad, a, out)
+
+
+def outer_by_onednn(
+    grad: Float[Tensor, "n d"], a: Float[Tensor, "n w"], out: Float[Tensor, "d w"]
+) -> Float[Tensor, "d w"]:
+    """``gradᵀ a`` in ``out``, a block of rows at a time; as :func:`by_onednn`."""
     for part, place in zip(grad.split(BLOCK, 1), out.split(BLOCK), strict=True):
-        place.copy_(times(part.mT, a))
+        place.copy_(by_onednn(part.mT, a))
     return out

@@ -61,12 +61,13 @@ def test_it_has_a_forward_mode(normal, dtype):
         assert_close(forward_ad.unpack_dual(dual).tangent, expected)
 
 
-@pytest.mark.skipif(not of_wide.ONEDNN, reason="this build of torch has no oneDNN")
+@pytest.mark.skipif(not of_wide.HAS_ONEDNN, reason="this build of torch has no oneDNN")
 @pytest.mark.parametrize("samples", [1, 2, 10, 33])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_onednn_multiplies_as_float64_does(rng, samples, transposed, monkeypatch):
     """More rows than two blocks, gradients of either layout, and the sum that a loss of samples and rows has."""
     called, number = [], 3
+    monkeypatch.setattr(of_wide, "USE_ONEDNN", True)
     onednn = torch.ops.mkldnn._linear_pointwise
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda *args: called.append(0) or onednn(*args))
     a, weight = torch.randn(samples, 64, generator=rng), torch.randn(2_100, 64, generator=rng)
@@ -87,8 +88,9 @@ def test_onednn_multiplies_as_float64_does(rng, samples, transposed, monkeypatch
     assert len(called) == 2 * (2 if samples == 1 else 5)
 
 
-def test_what_onednn_cannot_do_is_done_without_it(normal):
+def test_what_onednn_cannot_do_is_done_without_it(normal, monkeypatch):
     """Second derivatives and maps over a batch, in single precision."""
+    monkeypatch.setattr(of_wide, "USE_ONEDNN", of_wide.HAS_ONEDNN)
     a, weight = normal(5, 7).float(), normal(30, 7).float()
     jacobians = torch.vmap(torch.func.jacrev(lambda row: wide(row[None], weight)[0][0]))(a)
     assert_close(jacobians, weight.expand(5, 30, 7))
@@ -96,9 +98,16 @@ def test_what_onednn_cannot_do_is_done_without_it(normal):
     assert_close(hessian[0, :, 0], 2 * a.mT @ a)
 
 
-@pytest.fixture
-def small_is_wide(monkeypatch):
+@pytest.mark.parametrize(("vendor", "expected"), [("GenuineIntel", True), ("AuthenticAMD", False)])
+def test_the_maker_of_the_processor_decides(tmp_path, vendor, expected):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n")
+    assert of_wide._is_intels(tmp_path / "cpuinfo") == expected
+
+
+@pytest.fixture(params=[False, of_wide.HAS_ONEDNN], ids=["torch", "onednn"])
+def small_is_wide(request, monkeypatch):
     monkeypatch.setattr(of_wide, "WIDE", 1)
+    monkeypatch.setattr(of_wide, "USE_ONEDNN", request.param)
 
 
 def test_the_exact_inverse_pulls_back_the_same(rng, small_is_wide, monkeypatch):
