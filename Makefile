@@ -72,11 +72,13 @@ else
 	fi
 endif
 
-figures: env ## run every notebook (PROFILE=quick unless given) and print its scoreboard; EXECUTOR spreads the runs
-	$(if $(EXECUTOR),@"$(PY)" -m gpvi_lib run --profile $(or $(PROFILE),quick) --executor $(EXECUTOR) \
+figures: env ## run every notebook (PROFILE=quick unless given) and print its scoreboard; at paper EXECUTOR spreads the runs
+	$(if $(EXECUTOR),@[ "$(PROFILE)" = paper ] || { echo "gpvi: EXECUTOR is for PROFILE=paper: at others the notebooks \
+	compute their short runs themselves" >&2; exit 1; })
+	$(if $(EXECUTOR),@"$(PY)" -m gpvi_lib run --profile paper --executor $(EXECUTOR) $(if $(FRESH),--fresh) \
 	  $(if $(SCHEDULER),--scheduler "$(SCHEDULER)") $(if $(DEVICE),--device $(DEVICE)) </dev/null)
 	@"$(PY)" -m gpvi_lib notebooks --profile $(or $(PROFILE),quick) --jobs $(JOBS) \
-	  $(if $(DEVICE),--device $(DEVICE)) $(if $(FRESH),--fresh) </dev/null
+	  $(if $(DEVICE),--device $(DEVICE)) $(if $(FRESH),$(if $(EXECUTOR),,--fresh)) </dev/null
 	@"$(PY)" -m gpvi_lib scoreboard --profile $(or $(PROFILE),quick) </dev/null
 	@echo "The figures are in $${GPVI_FIGURES:-figures}/$(or $(PROFILE),quick)/"
 
@@ -85,7 +87,7 @@ test: env ## all that CI checks: tests with coverage (lint is one of them), comm
 	  --no-loadscope-reorder --durations=30 -rs --cov=gpvi_lib --cov-fail-under=$(COVERAGE) </dev/null
 
 check: lint ## for every edit: lint, and the tests that run no experiment, notebook or command line
-	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -q tests -m "not slow" -n $(WORKERS) --dist loadfile </dev/null
+	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -q tests -m "not slow" -rs -n $(WORKERS) --dist loadfile </dev/null
 
 # Another processor rounds differently, and so does another number of threads: torch without vector instructions;
 # torch, oneDNN, MKL and numpy's OpenBLAS as on one with AVX2 and no more; one thread and two. On a machine that

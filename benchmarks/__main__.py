@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from gpvi_lib import paths
 from gpvi_lib.activations import ACTIVATIONS
+from gpvi_lib.errors import UnknownName
 from gpvi_lib.lab import provenance
 from gpvi_lib.lab.timing import interleaved, ratios
 
@@ -58,7 +59,7 @@ def steps(device: torch.device, timed: Rounds, sizes: list[cases.Size]) -> list[
         found: dict[str, dict] = {}
         for group in _groups(methods, size, dim):
             calls = _advances(group, size, device) | {SCORE: cases.score_alone(size, device)}
-            times = timed(calls, seconds=0.2, keep=(BASELINE, SCORE))
+            times = timed(calls, seconds=0.2, keep=(BASELINE, SCORE, "gpvi_block"))
             ratio = ratios(times, BASELINE)
             del calls  # before the next group's generators are made
             found = {m: {"ms": 1e3 * median(times[m]), "ratio": ratio[m]} for m in times} | found
@@ -251,13 +252,20 @@ def main(
     if only_memory:
         result = json.loads(path.read_text())
     else:
-        sizes = [s for s in cases.SIZES if not size or s.name in size]
+        sizes = [_size(each) for each in size] if size else list(cases.SIZES)
         result = _timed(torch_device, Rounds(threads, repeats, cpu_time), sizes, only_steps)
     result["memory"] = memory(result["steps"], torch_device)
     paths.write_atomically(path, (json.dumps(result, indent=1) + "\n").encode())
     text = report(result)
     paths.write_atomically(path.with_suffix(".md"), text.encode())
     print(f"\n{text}\nwritten to {paths.shown(path)}, and as Markdown beside it")
+
+
+def _size(name: str) -> cases.Size:
+    for size in cases.SIZES:
+        if size.name == name:
+            return size
+    raise typer.BadParameter(str(UnknownName.among("size", name, [size.name for size in cases.SIZES])))
 
 
 def _timed(device: torch.device, timed: Rounds, sizes: list[cases.Size], only_steps: bool) -> dict:

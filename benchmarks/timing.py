@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
 import torch
@@ -29,9 +32,12 @@ def _peak(method: str, size_name: str, device: str, steps: int) -> float:
 
 
 def peak_memory(method: str, size: cases.Size, device: torch.device, steps: int = 3) -> float:
-    """Peak memory of training in MB, in a process of its own."""
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak, (method, size.name, str(device), steps))
+    """Peak memory of training in MB, in a process of its own; NaN if it was killed, as it is where memory ends."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(_peak, method, size.name, str(device), steps).result()
+        except BrokenProcessPool:
+            return math.nan
 
 
 def bandwidth(device: torch.device, threads: int, megabytes: int = 256) -> float:

@@ -92,14 +92,15 @@ def _damage_named() -> Iterator[set[str]]:
     said: set[str] = set()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RecordWarning)
-        yield said
+        try:
+            yield said
+        finally:
+            said |= {str(warning.message) for warning in caught if issubclass(warning.category, RecordWarning)}
+            for line in sorted(said):
+                print(line, file=sys.stderr)
     for warning in caught:
-        if issubclass(warning.category, RecordWarning):
-            said.add(str(warning.message))
-        else:
+        if not issubclass(warning.category, RecordWarning):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    for line in sorted(said):
-        print(line, file=sys.stderr)
 
 
 def _print_unprovenanced() -> None:
@@ -198,6 +199,8 @@ def run(
         )
     if scheduler and executor is None:
         raise GPVIError("--scheduler belongs to an executor: add --executor dask or --executor slurm")
+    if executor is not None and jobs != 1:
+        raise GPVIError("--jobs is for processes here: an executor runs as many as its cluster has room for")
     chosen = (
         [get_experiment(name) for name in experiment]
         if experiment
@@ -218,7 +221,8 @@ def run(
                 failed.append(str(error))
                 continue
             except GPVIError as error:  # ends the command, but not without what failed before
-                raise SweepError("; ".join([*failed, str(error)])) if failed else error from None
+                ending = OutOfTime if isinstance(error, OutOfTime) else SweepError
+                raise ending("; ".join([*failed, str(error)])) if failed else error from None
             for record in found:
                 _print_record(record)
     if failed:
@@ -315,22 +319,30 @@ def scoreboard(profile: ProfileOption = "paper") -> None:
 
     These are map.md, scoreboard.md and how-far.md in docs/.
     """
-    from gpvi_lib.paths import repository, results_root, shown
-    from gpvi_lib.report import how_far, pages
+    from gpvi_lib.paths import repository, results_root, shown, write_atomically
     from gpvi_lib.report import scoreboard as board
 
     with _damage_named() as damaged:
         table = board.build(profile)
     _print_scores(table, verdicts=get_profile(profile).name == "paper")
+    texts = {board.path_of(profile): board.to_csv(table)}
+    if not damaged and profile == "paper" and results_root() == repository() / "results":  # pages speak of those alone
+        with _damage_named() as damaged:  # by now
+            texts |= _pages_of_scores(repository() / "docs")
     if damaged:
         raise GPVIError(f"{len(damaged)} damaged records are missing above; nothing is written")
-    print(f"written to {shown(board.write(profile))}")
-    updates = {"how-far": how_far.update} | dict.fromkeys(pages.PAGES, pages.update)
-    if profile == "paper" and results_root() == repository() / "results":  # they speak of those alone
-        for name, update in updates.items():
-            page = repository() / "docs" / f"{name}.md"
-            if page.exists():
-                update(page)
+    for path, text in texts.items():
+        write_atomically(path, text.encode())
+    print(f"written to {shown(board.path_of(profile))}")
+
+
+def _pages_of_scores(folder: Path) -> dict[Path, str]:
+    """The text of each page that says what records have, where it is there."""
+    from gpvi_lib.report import how_far, pages
+
+    texts = {"how-far": lambda text: how_far.page()} | {name: partial(pages.updated, name) for name in pages.PAGES}
+    there = {folder / f"{name}.md": text for name, text in texts.items() if (folder / f"{name}.md").exists()}
+    return {path: text(path.read_text(encoding="utf-8")) for path, text in there.items()}
 
 
 def _print_scores(table: pandas.DataFrame, verdicts: bool) -> None:

@@ -5,20 +5,27 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
+from inspect import getattr_static
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.distributions.utils import lazy_property
 
 from gpvi_lib.errors import GPVIError, OutOfTime
 from gpvi_lib.paths import write_atomically
+from gpvi_lib.several import Several
 
 CHECKSUM = "checksum"
 """The name under which a checkpoint keeps the checksum of all else in it."""
+
+CLOSE, CLOSE_DOUBLE = 1e-5, 1e-10
+"""Relative difference up to which two sums are the same: other threads, or another device, add in another order."""
 
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
@@ -113,31 +120,35 @@ def _feed_tensor(what: "hashlib._Hash", tensor: torch.Tensor) -> None:
     what.update(content.reshape(-1).view(torch.uint8).numpy().data)
 
 
-def refuse_another_run(path: Path, own: dict, saved: dict) -> None:
+def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = torch.float32) -> None:
     """Compare what identifies two runs, by name.
+
+    Numbers in lists, such as the values of a target, may differ by what another order of the same sum would change:
+    by ``CLOSE``, or by ``CLOSE_DOUBLE`` where they were computed in float64 (``dtype``).
 
     Raises:
         GPVIError: if something differs, naming it; so does what only one of the two has.
     """
-    differs = [name for name in own | saved if not _same(own.get(name), saved.get(name))]
+    tolerance = CLOSE_DOUBLE if dtype == torch.float64 else CLOSE
+    differs = [name for name in own | saved if not _same(own.get(name), saved.get(name), tolerance)]
     if differs:
+        earlier = " or of an earlier version" if not any(name in saved for name in differs) else ""
         start = "make the sampler anew from its seed, " if differs == ["first parameters"] else ""
         raise GPVIError(
-            f"{path} is the checkpoint of another run (what differs: {', '.join(differs)}): "
+            f"{path} is the checkpoint of another run{earlier} (what differs: {', '.join(differs)}): "
             f"{start}delete it, or give another path"
         )
 
 
-def _same(own: object, other: object) -> bool:
-    """Equal; numbers in lists, such as a target's, up to what another device may round differently in a sum of data."""
+def _same(own: object, other: object, tolerance: float) -> bool:
     if isinstance(own, list) and isinstance(other, list):
-        return len(own) == len(other) and all(map(_close, own, other))
+        return len(own) == len(other) and all(_close(*pair, tolerance) for pair in zip(own, other, strict=True))
     return own == other
 
 
-def _close(own: object, other: object) -> bool:
+def _close(own: object, other: object, tolerance: float) -> bool:
     if isinstance(own, float) and isinstance(other, float):
-        return math.isclose(own, other, rel_tol=1e-5) or (math.isnan(own) and math.isnan(other))
+        return math.isclose(own, other, rel_tol=tolerance) or (math.isnan(own) and math.isnan(other))
     return own == other
 
 
@@ -149,6 +160,93 @@ def digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
         _feed_tensor(what, tensor)
         found[name] = what.hexdigest()
     return found
+
+
+def tensors(named: Mapping[Any, object]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield all tensors among values, in lists, tuples and dictionaries and in several inputs too, by name.
+
+    Example:
+        >>> [name for name, _ in tensors({"x": torch.zeros(1), "both": (torch.ones(2), "text")})]
+        ['x', 'both[0]']
+    """
+    for name, value in named.items():
+        if isinstance(value, torch.Tensor):
+            yield name, value
+        elif isinstance(value, tuple | list):
+            yield from tensors({f"{name}[{i}]": part for i, part in enumerate(value)})
+        elif isinstance(value, Several | dict):
+            yield from tensors({f"{name}[{key!r}]": part for key, part in value.items()})
+
+
+def numbers(named: Mapping[str, object]) -> dict[str, object]:
+    """Return what is a number, a truth value or a text among values, by name.
+
+    Example:
+        >>> numbers({"dim": 3, "activation": "tanh", "x": torch.zeros(1)})
+        {'dim': 3, 'activation': 'tanh'}
+    """
+    return {name: value for name, value in named.items() if isinstance(value, int | float | str)}
+
+
+def of_data(target: object) -> dict[str, str]:
+    """Return a fingerprint of each tensor that a target, its prior or a target inside it holds.
+
+    Example:
+        >>> list(of_data(Gaussian(torch.zeros(2), torch.eye(2))))[0]
+        'target.mean'
+    """
+    found: dict[str, str] = {}
+    for name, part in _densities("target", target):
+        found |= digest(dict(tensors(_named(name, part))))
+    return found
+
+
+def of_priors(target: object, *points: torch.Tensor) -> dict[str, object]:
+    """Return what tells the priors of a target, or of a target inside it, apart, whatever its data outweigh.
+
+    That is the kind of each prior, its log-density summed over each set of points ``(n, d)``, NaN where it has none
+    there, its numbers and a fingerprint of its tensors.
+
+    Example:
+        >>> x = torch.zeros(3, 1)
+        >>> posterior = Posterior(mlp([1, 1]), NormalLikelihood(1.0), x, x[:, 0], prior=NormalPrior(2.0))
+        >>> of_priors(posterior, torch.zeros(1, 2))["target.prior.scale"]
+        2.0
+    """
+    found: dict[str, object] = {}
+    for name, part in _densities("target", target):
+        if name.endswith(".prior"):
+            found[name] = [type(part).__name__, *(_summed(part, x) for x in points)]
+        if "prior" in name.split("."):
+            held = _named(name, part)
+            public = {key: value for key, value in held.items() if "._" not in key}
+            found |= numbers(public) | digest(dict(tensors(held)))
+    return found
+
+
+def _densities(name: str, target: object, outer: tuple = ()) -> Iterator[tuple[str, object]]:
+    """Yield a target and the densities that it holds, such as the prior of a posterior, by name."""
+    yield name, target
+    prior = {f"{name}.prior": getattr(target, "prior", None)}  # it may be a property
+    for inside, part in (_named(name, target) | prior).items():
+        known = part is target or any(part is one for one in outer)
+        if hasattr(part, "log_prob") and not isinstance(part, type) and not known:
+            yield from _densities(inside, part, (*outer, target))
+
+
+def _named(name: str, owner: object) -> dict[str, object]:
+    """Return the attributes of an object, by name, without those that are only kept once they have been asked for."""
+    own = {key: value for key, value in getattr(owner, "__dict__", {}).items() if key != "training"}
+    kept = cached_property | lazy_property
+    return {f"{name}.{key}": own[key] for key in own if not isinstance(getattr_static(type(owner), key, None), kept)}
+
+
+@torch.no_grad()
+def _summed(prior: Any, x: torch.Tensor) -> float:
+    try:
+        return float(prior.log_prob(x).sum())
+    except Exception:  # x is outside its support, or no point of it: a dictionary may be wanted, or other dimensions
+        return math.nan
 
 
 @contextmanager

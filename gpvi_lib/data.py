@@ -674,7 +674,7 @@ def diabetes(split: int = 0) -> RegressionData:
 
 def _uci_registry() -> dict[str, str]:
     """Path below ``UCI_Datasets`` -> sha256 of the publisher's file."""
-    text = files(__package__).joinpath("uci_registry.txt").read_text()
+    text = files(__package__).joinpath("uci_registry.txt").read_text(encoding="utf-8")
     return dict(line.split() for line in text.splitlines())
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpvi_lib import linalg
+from gpvi_lib.latent import PointEstimate
 from gpvi_lib.samplers import Generator, Linearization, Sampler
 from gpvi_lib.targets.base import Target
 from gpvi_lib.targets.posterior import Posterior
@@ -38,6 +39,22 @@ def computed(info: Info) -> dict[str, Tensor | float]:
         {'elbo': tensor(-1.5000), 'spread': tensor(1.)}
     """
     return {name: value() if callable(value) else value for name, value in info.items()}
+
+
+def without_point(sampler: Sampler) -> tuple[Sampler, int]:
+    """The sampler of θ inside a :class:`PointEstimate`, and how many numbers without noise stand before θ.
+
+    Example:
+        >>> inner = MeanField(torch.zeros(3), 1.0)
+        >>> found, first = without_point(PointEstimate(inner, torch.zeros(2)))
+        >>> found is inner, first, without_point(inner)[1]
+        (True, 2, 0)
+    """
+    first = 0
+    while isinstance(sampler, PointEstimate):
+        first += len(sampler.value)
+        sampler = sampler.inner
+    return sampler, first
 
 
 def held_out(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Info:
@@ -69,6 +86,8 @@ def of_samples(
 
     ``spread``: :math:`(\frac1d Σ_i \mathrm{Var}(x_i))^{1/2}`, the standard deviation of a coordinate.
 
+    The last three are of θ alone where the sampler is a :class:`PointEstimate`, whose first coordinates never vary.
+
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
         >>> sampler = Generator(2, rng=rng)
@@ -76,13 +95,14 @@ def of_samples(
         >>> list(of_samples(sampler, target, sampler(z), z=z))
         ['folds', 'noise_share', 'spread']
     """
-    points = x.detach()
+    inner, first = without_point(sampler)
+    points = x.detach()[:, first:]
     info = dict(held_out(target, x, batch))
-    if isinstance(sampler, Generator):
-        if z is not None and _has_sign(sampler):
-            info["folds"] = lambda: share_folded(sampler.linearize(z[:FOLD_POINTS]))
-        if sampler.log_noise_scale is not None and len(points) > 1:
-            info["noise_share"] = lambda: _noise_variance(sampler) / _total_variance(points)
+    if isinstance(inner, Generator):
+        if z is not None and _has_sign(inner):
+            info["folds"] = lambda: share_folded(inner.linearize(z[:FOLD_POINTS]))
+        if inner.log_noise_scale is not None and len(points) > 1:
+            info["noise_share"] = lambda: _noise_variance(inner) / _total_variance(points)
     if len(points) > 1:
         info["spread"] = lambda: (_total_variance(points) / points.shape[1]).sqrt()
     return info

@@ -12,10 +12,12 @@ def optional(module: str, extra: str = "paper") -> Any:
     """Import a module of a package that only the extra ``extra`` of this project brings.
 
     Raises:
-        GPVIError: if the package is not installed.
+        GPVIError: if the package is not installed, or is and cannot be imported.
     """
+    package = module.split(".")[0]
     try:
         return import_module(module)
-    except ImportError:
-        package = module.split(".")[0]
-        raise GPVIError(f'{package} is not installed; get it with: pip install -e ".[{extra}]"') from None
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == package:
+            raise GPVIError(f'{package} is not installed; get it with: pip install -e ".[{extra}]"') from None
+        raise GPVIError(f"{package} is installed but cannot be imported: {error}") from error

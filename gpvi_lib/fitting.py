@@ -4,7 +4,7 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,8 +22,7 @@ from gpvi_lib.errors import DivergedError, FoldWarning, GPVIError
 from gpvi_lib.objectives import GPVI, NegativeELBO, Objective, OrientedELBO
 from gpvi_lib.optimizers import Adam, Factory, Optimizer
 from gpvi_lib.paths import require_writable
-from gpvi_lib.samplers import Particles, Sampler
-from gpvi_lib.several import Several
+from gpvi_lib.samplers import Sampler
 from gpvi_lib.targets.base import (
     Target,
     check_all_data,
@@ -207,43 +206,47 @@ class Training:
     def identify(self) -> None:
         """Note what tells this run from others, before training changes any of it.
 
-        That is settings, seed, kind of device, objective, data, the target at fixed points and on a few data, and of
-        the sampler its class, its plain attributes, shapes, type and first values of its parameters, and its buffers
-        (such as a fixed λ).
+        That is settings, seed, kind of device, objective, data, the target at fixed points and on a few data, its
+        prior alone, and of the sampler the classes and plain attributes of it and of its modules, shapes, type and
+        first values of its parameters, and its buffers (such as a fixed λ).
         """
         parameters = list(self.sampler.parameters())
-        plain = {name: value for name, value in vars(self.sampler).items() if isinstance(value, int | float | str)}
-        data = dict(_tensors(vars(self.target)))
+        points = [x.to(parameters[0]) for x in self._points()]
         self.identity = (
             self.settings
             | {
                 "seed": self.rng.initial_seed(),
                 "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
-                "sampler": [type(self.sampler).__name__, *([*p.shape, str(p.dtype)] for p in parameters)],
+                "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
                 "objective": re.sub(r" at 0x[0-9a-f]+", "", repr(self.objective)),
             }
-            | {"target": self._probed(parameters[0])}
-            | {f"sampler.{name}": value for name, value in plain.items() if name != "training"}
+            | {"target": self._probed(points)}
+            | _plain(self.sampler)
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
             | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
-            | checkpoints.digest({f"target.{name}": tensor for name, tensor in data.items()})
-            | checkpoints.digest(dict(_tensors({"objective": _arguments(self.objective)})))
+            | checkpoints.of_data(self.target)
+            | checkpoints.of_priors(self.target, *points)
+            | checkpoints.digest(dict(checkpoints.tensors({"objective": _arguments(self.objective)})))
         )
 
-    def _probed(self, like: Tensor) -> list[float]:
-        """The target at two fixed points, one with positive coordinates, on the first data and on some of all."""
+    def _points(self) -> list[Tensor]:
+        """Two fixed points, one with positive coordinates."""
         point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))
+        return [point, 1 + point.abs()]
+
+    def _probed(self, points: list[Tensor]) -> list[float]:
+        """The target at each of the points, on the first data and on some of all."""
         batches: list[Tensor | None] = [None]
         if self.batches is not None:
             size, last = self.batches.batch_size, self.batches.num_data - 1
             batches = [torch.arange(size), torch.linspace(0, last, size).long()]
         found = []
-        for x in (point, 1 + point.abs()):
+        for x in points:
             for batch in batches:
-                rows = None if batch is None else batch.to(like.device)
+                rows = None if batch is None else batch.to(x.device)
                 try:
                     with torch.no_grad():
-                        value = float(log_prob(self.target, x.to(like), rows))
+                        value = float(log_prob(self.target, x, rows))
                 except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
                     value = math.nan
                 found.append(value)
@@ -277,7 +280,7 @@ class Training:
             {name: state["sampler"][name] for name, _ in self.sampler.named_parameters() if name in state["sampler"]}
         ):  # the sampler that this run has trained so far, not the one that it began with
             self.identity["first parameters"] = saved.get("first parameters")
-        checkpoints.refuse_another_run(path, self.identity, saved)
+        checkpoints.refuse_another_run(path, self.identity, saved, next(self.sampler.parameters()).dtype)
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -414,15 +417,18 @@ def fit(
     return state.result
 
 
-def _tensors(named: Mapping[str, object]) -> Iterator[tuple[str, Tensor]]:
-    """All tensors among values, in lists, tuples and dictionaries and in several inputs too, by name."""
-    for name, value in named.items():
-        if isinstance(value, Tensor):
-            yield name, value
-        elif isinstance(value, tuple | list):
-            yield from _tensors({f"{name}[{i}]": part for i, part in enumerate(value)})
-        elif isinstance(value, Several | dict):
-            yield from _tensors({f"{name}[{key!r}]": part for key, part in value.items()})
+def _kinds(sampler: Sampler) -> list[str]:
+    """The classes of a sampler and of all modules in it."""
+    return [type(module).__name__ for module in sampler.modules()]
+
+
+def _plain(sampler: Sampler) -> dict[str, object]:
+    """Numbers, truth values and texts among the attributes of a sampler and of all modules in it, by name."""
+    found: dict[str, object] = {}
+    for name, module in sampler.named_modules(prefix="sampler"):
+        held = {f"{name}.{key}": value for key, value in vars(module).items() if key != "training"}
+        found |= checkpoints.numbers(held)
+    return found
 
 
 def _arguments(made: object) -> object:
@@ -532,7 +538,7 @@ def _step_of_adam(optimizer: torch.optim.Optimizer) -> None:
 def _check_start(sampler: Sampler, target: Target, batch_size: int | None) -> None:
     """Look at the target once where the sampler starts, on as many data as a step uses."""
     device = next(sampler.parameters()).device
-    probe = sampler.sample(None if isinstance(sampler, Particles) else 2, torch.Generator(device).manual_seed(0))
+    probe = sampler.sample(2 if sampler.fixed_number is None else None, torch.Generator(device).manual_seed(0))
     batch = None if batch_size is None else torch.arange(batch_size, device=device)
     few = None if batch is None else batch[: max(1, min(MINIBATCH_PROBED, len(batch) // 2))]
     check_finite(target, probe, batch)
@@ -604,7 +610,7 @@ def _warn_of_growth(sampler: Sampler, target: Target) -> None:
     """Of a target without data, for a posterior looks at its likelihood itself."""
     if getattr(target, "num_data", None) is not None:
         return
-    number = None if isinstance(sampler, Particles) else LOOKED_AT
+    number = LOOKED_AT if sampler.fixed_number is None else None
     with torch.no_grad():
         x = sampler.sample(number, torch.Generator(_device(sampler)).manual_seed(0))
     if bool(torch.isfinite(x).all()) and grows_outwards(lambda x: score(target, x), x):

@@ -76,6 +76,7 @@ class Flow(Sampler):
             assert isinstance(layer, Transform)
             before, x = x, layer(x)
             log_det = log_det + layer.log_abs_det_jacobian(before, x)
+            vars(layer).update(_cached_x_y=(None, None), _cached_logDetJ=None)  # a graph cannot be copied
         return x, log_det
 
     def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:

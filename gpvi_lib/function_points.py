@@ -36,8 +36,21 @@ def check_one_point(shape: Sequence[int], inputs: Tensor) -> None:
         )
 
 
+def _check_floating(inputs: Tensor) -> None:
+    if not inputs.is_floating_point():
+        raise ValueError(
+            f"Jitter, KDE and Uniform draw real numbers and the inputs are {inputs.dtype}: give a tensor of further "
+            "inputs, or points=None for the minibatch alone"
+        )
+
+
 def _rows(number: int, inputs: Tensor, rng: torch.Generator) -> Tensor:
-    """Training inputs drawn with replacement."""
+    """Training inputs drawn with replacement.
+
+    Raises:
+        ValueError: if they are no numbers to add noise to.
+    """
+    _check_floating(inputs)
     return inputs[torch.randint(len(inputs), (number,), generator=rng, device=inputs.device)]
 
 
@@ -53,7 +66,7 @@ class Jitter:
         scale: ``a``, at least 0.
 
     Raises:
-        ValueError: if there are no points to draw, or the scale is negative.
+        ValueError: if there are no points to draw, the scale is negative, or the inputs are not floating point.
 
     Example:
         >>> inputs = torch.linspace(-1, 1, 50)[:, None]
@@ -83,7 +96,7 @@ class KDE:
         number: b, at least one.
 
     Raises:
-        ValueError: if there are no points to draw.
+        ValueError: if there are no points to draw, or the inputs are not floating point.
 
     Example:
         >>> inputs = torch.linspace(-1, 1, 50)[:, None]
@@ -112,8 +125,8 @@ class Uniform:
         low, high: the box, ``low < high``: a number for all coordinates, or one for each.
 
     Raises:
-        ValueError: if there are no points to draw, the box is empty, or it is given for other coordinates than those of
-            the inputs.
+        ValueError: if there are no points to draw, the box is empty, it is given for other coordinates than those of
+            the inputs, or the inputs are not floating point.
 
     Example:
         >>> inputs = torch.linspace(-1, 1, 50)[:, None]
@@ -136,6 +149,7 @@ class Uniform:
     def __call__(self, inputs: Float[Tensor, "N ..."], rng: torch.Generator) -> Float[Tensor, "b ..."]:
         """Draw ``b`` points."""
         check_rng(rng)
+        _check_floating(inputs)
         low, high = (torch.as_tensor(end, dtype=inputs.dtype, device=inputs.device) for end in (self.low, self.high))
         for end in (low, high):
             if end.numel() > 1:  # not one number for all coordinates

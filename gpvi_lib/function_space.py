@@ -53,6 +53,16 @@ class Evaluated(Sampler):
         super().__init__()
         self.sampler, self.network, self.x = sampler, network, x
 
+    @property
+    def dim(self) -> int:  # type: ignore[override]  # a network's outputs say it, and are not to be asked in each step
+        """Number of function values, an output that inputs share counted once."""
+        return _number_of_values(self.network, self.x)
+
+    @property
+    def fixed_number(self) -> int | None:
+        """That of the sampler of weights."""
+        return self.sampler.fixed_number
+
     def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n v"]:
         """Function values at all inputs, one row for each function; an output that inputs share stands last, once."""
         outputs = self.network(self.sampler.rsample(num_samples, rng), self.x)
@@ -64,6 +74,15 @@ class Evaluated(Sampler):
         shared = shared_outputs(self.network)
         values = outputs[..., : outputs.shape[-1] - shared].flatten(1)
         return torch.cat([values, outputs[:, 0, -shared:]], 1) if shared else values
+
+
+@torch.no_grad()
+def _number_of_values(network: FlatModule, x: Any) -> int:
+    """How many function values a network has at inputs ``(b, ...)``; what they share is one more."""
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    outputs = network(torch.zeros(1, network.dim, dtype=dtype, device=x.device), x[:1])
+    shared = shared_outputs(network)
+    return (outputs[0, 0].numel() - shared) * len(x) + shared
 
 
 @dataclass(frozen=True)
@@ -146,11 +165,7 @@ class FunctionPosterior:
     @property
     def dim(self) -> int:
         """Number of function values, log σ included."""
-        with torch.no_grad():
-            dtype = self.x.dtype if self.x.is_floating_point() else torch.get_default_dtype()
-            weights = torch.zeros(1, self.posterior.dim, dtype=dtype, device=self.x.device)
-            outputs = self.posterior.network(weights, self.x[:1])
-        return (outputs[0, 0].numel() - self.shared) * len(self.x) + self.shared
+        return _number_of_values(self.posterior.network, self.x)
 
     def _split(self, f: Float[Tensor, "n v"]) -> tuple[Float[Tensor, "n b F"], Float[Tensor, "n s"]]:
         """Function values by input, and what the inputs share."""

@@ -191,6 +191,7 @@ class _Chains:
         if initial.ndim != 2:
             raise ValueError(f"initial must have shape (c, d), one row a chain, got {tuple(initial.shape)}")
         self.log_prob, self.rng = _nan_where_singular(log_prob), rng
+        self.target = getattr(log_prob, "__self__", None)
         self.x = initial.detach().clone()
         try:
             self.value, self.gradient = value_and_score(self.log_prob, self.x)
@@ -219,7 +220,7 @@ class _Chains:
                 "counts too, clamp inside it"
             )
         check_fixed(log_prob, self.x)
-        check_rows(log_prob, self.x, apart=points_differ(getattr(log_prob, "__self__", None)))
+        check_rows(log_prob, self.x, apart=points_differ(self.target))
         _warn_of_coarse_values(self.value)
         self.step = 0
         self.kept: list[Tensor] = []
@@ -246,18 +247,21 @@ class _Chains:
     def identify(self, settings: dict) -> None:
         """Note what tells this run from others: settings, seed, kind of device, starts, density and score there.
 
-        And density and score beside the starts, since at a mode all densities are flat.
+        And density and score beside the starts, since at a mode all densities are flat. If ``log_prob`` is the method
+        of a target with a prior, the prior too, alone, since many data hide it.
         """
         away = torch.randn(self.x.shape, generator=torch.Generator().manual_seed(0), dtype=self.x.dtype)
+        beside = self.x + 0.1 * away.to(self.x.device)
         with _without_argument_checks():
-            value, gradient = value_and_score(self.log_prob, self.x + 0.1 * away.to(self.x.device))
+            value, gradient = value_and_score(self.log_prob, beside)
+            prior = checkpoints.of_priors(self.target, self.x, beside)
         values, scores = (self.value, value), (self.gradient, gradient)
         target = {
             "log_prob": [float(part.sum()) for part in values],
             "score": [float(part.abs().sum()) for part in scores],
         }
         where = {"seed": self.rng.initial_seed(), "device": self.rng.device.type}
-        self.identity = settings | where | checkpoints.digest({"initial": self.x}) | target
+        self.identity = settings | where | checkpoints.digest({"initial": self.x}) | target | prior
         self.resumed = time.perf_counter()  # this was no proposal
 
     def clock(self) -> float:
@@ -280,7 +284,7 @@ class _Chains:
             GPVIError: if it is another run's, naming what differs.
         """
         state = checkpoints.load(path, self.x.device)
-        checkpoints.refuse_another_run(path, self.identity, state.get("run", {}))
+        checkpoints.refuse_another_run(path, self.identity, state.get("run", {}), self.value.dtype)
         self.rng.set_state(state.pop("rng").cpu())
         for name in self._saved:
             setattr(self, name, state[name])

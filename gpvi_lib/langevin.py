@@ -11,9 +11,10 @@ and :class:`KernelSteinDiscrepancy` by the points alone, :class:`PathELBO` by th
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -22,7 +23,8 @@ from torch.utils.checkpoint import checkpoint
 
 from gpvi_lib.checks import check_count
 from gpvi_lib.samplers import Sampler, standard_normal
-from gpvi_lib.targets.base import Target, differentiable_score, score
+from gpvi_lib.targets.base import Target, check_precision, differentiable_score, log_prob, score
+from gpvi_lib.targets.problems import ProblemFamily
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,18 @@ class LangevinNetwork(Sampler):
         ceiling: a bound ``c`` on η, a number or one per coordinate ``(d,)``: the parameter is ρ with
             ``η = c sigmoid(ρ)``. ``None`` trains log η, which nothing keeps from steps that throw chains away.
         batch_size: rows of data that each layer draws for all its chains, independently and uniformly; ``None`` takes
-            all data. The minibatches of :func:`fit` are those of the objective, not of the layers.
+            all data. The minibatches of :func:`fit` are those of the objective, not of the layers. The problems of a
+            :class:`ProblemFamily` may differ in N: on the family itself, not one of them, the rows are among the
+            first that all have.
         noise: whether ξ is added. Without it the layers are T steps of gradient ascent.
         truncate: hold the scores inside the chain fixed, which leaves H out: another algorithm, cheaper and biased.
         recompute: keep only the states of the chain for the backward pass and compute each layer again there.
-        dtype, device: of the step sizes and the chains.
+        dtype, device: of the step sizes and the chains; ``None`` takes those of the start's tensors.
 
     Raises:
         ValueError: if T < 1, a step size is not positive and finite or not below the ceiling, the dimensions of start
-            and target differ, there are no data to draw minibatches of, or the target can be differentiated only once.
+            and target differ, there are no data to draw minibatches of, or the target can be differentiated only once,
+            or computes in another precision than the chains.
 
     Example:
         >>> start = MeanField(torch.tensor([-10.0]), 1.0)
@@ -95,8 +100,8 @@ class LangevinNetwork(Sampler):
         noise: bool = True,
         truncate: bool = False,
         recompute: bool = False,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
         check_count("layers", layers)
@@ -105,7 +110,8 @@ class LangevinNetwork(Sampler):
         self.dim, self.layers, self.batch_size = start.dim, layers, batch_size
         self.per_coordinate, self.noise, self.truncate, self.recompute = per_coordinate, noise, truncate, recompute
         self.start = copy.deepcopy(start).requires_grad_(False)
-        shape = (layers, self.dim if per_coordinate else 1)
+        shape, like = (layers, self.dim if per_coordinate else 1), _tensor_of(start)
+        dtype, device = like.dtype if dtype is None else dtype, like.device if device is None else device
         steps = _broadcast("step_size η", step_size, shape, dtype, device)
         limit = None if ceiling is None else _broadcast("the ceiling of η", ceiling, shape[1:], dtype, device)
         if limit is not None and not bool((steps < limit).all()):
@@ -123,7 +129,7 @@ class LangevinNetwork(Sampler):
             raise ValueError(
                 f"the start lives on R^{self.dim} and {type(target).__name__} on R^{target.dim}: they must agree"
             )
-        num_data = getattr(target, "num_data", None)
+        num_data = _num_data(target)
         if self.batch_size is not None and (num_data is None or not 1 <= self.batch_size <= num_data):
             raise ValueError(
                 f"batch_size = {self.batch_size} rows a layer cannot be drawn of {type(target).__name__}, which has "
@@ -162,16 +168,21 @@ class LangevinNetwork(Sampler):
         noise = standard_normal((self.layers, *start.shape), rng, self.rho)
         if self.batch_size is None:
             return ChainInputs(start, noise, None)
-        num_data = self.target.num_data
+        num_data = _num_data(self.target)
         assert num_data is not None, "_set_target saw to it"
         shape = (self.layers, self.batch_size)
         return ChainInputs(start, noise, torch.randint(num_data, shape, generator=rng, device=rng.device))
 
     def _score(self, z: Float[Tensor, "n d"], batch: Tensor | None) -> Float[Tensor, "n d"]:
         """``∇log p(z)``: differentiable where somebody differentiates, otherwise without a graph."""
+        slope = differentiable_score
         if self.truncate or not (torch.is_grad_enabled() and z.requires_grad):
-            return score(self.target, z, batch)
-        return differentiable_score(self.target, z, batch)
+            slope = score
+        try:
+            return slope(self.target, z, batch)
+        except RuntimeError:
+            check_precision(lambda rows: log_prob(self.target, rows, batch), z, type(self.target).__name__)
+            raise
 
     def _layer(self, z: Tensor, step: Tensor, noise: Tensor, batch: Tensor | None) -> Tensor:
         mean = z + step * self._score(z, batch)
@@ -183,11 +194,14 @@ class LangevinNetwork(Sampler):
         yield z
         for layer, step in enumerate(self.step_size):
             arguments = (z, step, inputs.noise[layer], None if inputs.batches is None else inputs.batches[layer])
-            if self.recompute and torch.is_grad_enabled():
-                z = checkpoint(self._layer, *arguments, use_reentrant=False, preserve_rng_state=False)
-            else:
-                z = self._layer(*arguments)
+            z = self._kept_or_again(self._layer, *arguments)
             yield z
+
+    def _kept_or_again(self, layer: Callable, *arguments) -> Any:
+        """``layer(*arguments)``, computed once more in the backward pass with ``recompute``."""
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(layer, *arguments, use_reentrant=False, preserve_rng_state=False)
+        return layer(*arguments)
 
     def forward(self, inputs: ChainInputs) -> Float[Tensor, "n d"]:
         """``f(η; ξ)``: the chains' last states ``z^T``."""
@@ -221,14 +235,20 @@ class LangevinNetwork(Sampler):
             raise ValueError("the density of a path needs a LangevinNetwork with noise=True and truncate=False")
         start, log_q = self.start.rsample_with_log_prob(num_samples, rng)
         inputs = self._inputs(start, rng)
+
+        def applied(z, before, step, noise, batch):
+            """One layer's state, its part of the ratio, and the score there."""
+            before = self._score(z, batch) if before is None else before
+            z = z + step * before + (2 * step).sqrt() * noise
+            after = self._score(z, batch)
+            both = before + after
+            return z, (0.25 * step * both.square() + (0.5 * step).sqrt() * noise * both).sum(-1), after
+
         z, ratio, before = inputs.start, log_q.to(self.rho), None
         for layer, step in enumerate(self.step_size):
             batch = None if inputs.batches is None else inputs.batches[layer]
-            before = self._score(z, batch) if before is None else before
-            z = z + step * before + (2 * step).sqrt() * inputs.noise[layer]
-            after = self._score(z, batch)
-            both = before + after
-            ratio = ratio + (0.25 * step * both.square() + (0.5 * step).sqrt() * inputs.noise[layer] * both).sum(-1)
+            z, increment, after = self._kept_or_again(applied, z, before, step, inputs.noise[layer], batch)
+            ratio = ratio + increment
             before = after if batch is None else None  # the next layer draws other rows
         return z, ratio
 
@@ -246,6 +266,19 @@ class LangevinNetwork(Sampler):
         z = self(inputs)
         step = self.step_size[-1]
         return z, z - (2 * step).sqrt() * inputs.noise[-1], 2 * step.expand(self.dim)
+
+
+def _num_data(target: Target) -> int | None:
+    """N; of a family the fewest data of a problem, so that all of them have the rows that are drawn."""
+    problems = target.problems if isinstance(target, ProblemFamily) else (target,)
+    numbers = [getattr(problem, "num_data", None) or 0 for problem in problems]
+    return min(numbers) or None
+
+
+def _tensor_of(start: Sampler) -> Tensor:
+    """A tensor of the start, which says where and in which precision it draws; one in single precision without any."""
+    tensors = itertools.chain(start.parameters(), start.buffers())
+    return next(filter(torch.is_floating_point, tensors), torch.empty(0, dtype=torch.float32))
 
 
 def _broadcast(name: str, value: float | Tensor, shape: tuple[int, ...], dtype, device) -> Tensor:

@@ -69,16 +69,20 @@ class LastLayerLaplace(Sampler):
         return torch.cat([fixed, self.mode[-len(self.lower) :] + moved], dim=-1)
 
 
-def classifiers_prior(name: str, target: Posterior) -> NormalPrior:
-    """The prior of a classifier's posterior.
+def classifiers_prior(name: str, target: Posterior, mode: Float[Tensor, " d"]) -> NormalPrior:
+    """The prior of a classifier's posterior, which has its mode there.
 
     Raises:
-        ValueError: for another likelihood or prior; ``name`` says who asks.
+        ValueError: for another likelihood or prior, or a mode of another shape; ``name`` says who asks.
     """
     if not isinstance(target.likelihood, CategoricalLikelihood) or not isinstance(target.prior, NormalPrior):
         raise ValueError(
             f"{name} is for a CategoricalLikelihood and a NormalPrior, got {type(target.likelihood).__name__} and "
             f"{type(target.prior).__name__}"
+        )
+    if mode.shape != (target.dim,):
+        raise ValueError(
+            f"the mode must have shape ({target.dim},), got {tuple(mode.shape)}: of particles give one, particles.x[0]"
         )
     return target.prior
 
@@ -96,7 +100,7 @@ def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLaye
         mode: the weights where the posterior is largest, as training found them.
 
     Raises:
-        ValueError: for another likelihood, prior or last layer.
+        ValueError: for another likelihood, prior or last layer, or a mode of another shape.
 
     Returns:
         A sampler of all ``d`` weights, those before the last layer at the mode.
@@ -109,7 +113,7 @@ def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLaye
         >>> sampler.sample(4, rng).shape
         torch.Size([4, 51])
     """
-    prior = classifiers_prior("last_layer_laplace", target)
+    prior = classifiers_prior("last_layer_laplace", target, mode)
     total: Tensor | None = None
     for rows in torch.arange(target.num_data, device=mode.device).split(DATA_AT_ONCE):
         features, logits = target.network.last_features(mode, target.data(rows)[0])

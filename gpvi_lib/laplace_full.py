@@ -22,6 +22,7 @@ from gpvi_lib.checks import check_count, check_positive
 from gpvi_lib.laplace import DATA_AT_ONCE, classifiers_prior
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.samplers import Sampler, standard_normal
+from gpvi_lib.targets.base import differentiable_score
 from gpvi_lib.targets.posterior import Posterior
 
 RANK = 10
@@ -174,13 +175,13 @@ class LowRankLaplace(Sampler):
         return self.mode + (self.scale * noise + ((noise @ self.vectors) * shorter) @ self.vectors.mT).to(self.mode)
 
 
-def _scale(name: str, target: Posterior) -> float:
+def _scale(name: str, target: Posterior, mode: Float[Tensor, " d"]) -> float:
     """σ of the prior.
 
     Raises:
         ValueError: unless there is one.
     """
-    scale = torch.as_tensor(classifiers_prior(name, target).scale)
+    scale = torch.as_tensor(classifiers_prior(name, target, mode).scale)
     if scale.numel() != 1:
         raise ValueError(f"{name} needs a NormalPrior of one scale, got {scale.numel()}: take last_layer_laplace")
     return float(scale)
@@ -203,7 +204,7 @@ def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> Kronecker
         mode: the weights where the posterior is largest, as training found them.
 
     Raises:
-        ValueError: for another likelihood, prior or layer, or one that is applied twice.
+        ValueError: for another likelihood, prior or layer, one that is applied twice, or a mode of another shape.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -213,7 +214,7 @@ def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> Kronecker
         >>> sampler.sample(4, rng).shape
         torch.Size([4, 51])
     """
-    scale, network = _scale("kronecker_laplace", target), target.network
+    scale, network = _scale("kronecker_laplace", target, mode), target.network
     layers = _layers(network)
     inputs_squared, slopes_squared = ([mode.new_zeros((), dtype=torch.float64) for _ in layers] for _ in range(2))
     for rows in torch.arange(target.num_data, device=mode.device).split(DATA_AT_ONCE):
@@ -321,7 +322,8 @@ def low_rank_laplace(target: Posterior, mode: Float[Tensor, " d"], rank: int = R
         rank: how many eigenvalues; those that are not positive are left out.
 
     Raises:
-        ValueError: for another likelihood or prior, or ``rank`` not between 1 and d - 1.
+        ValueError: for another likelihood or prior, a mode of another shape, ``rank`` not between 1 and d - 1, or a
+            target that can be differentiated only once.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -330,10 +332,13 @@ def low_rank_laplace(target: Posterior, mode: Float[Tensor, " d"], rank: int = R
         >>> low_rank_laplace(target, torch.zeros(target.dim), rank=3).sample(4, rng).shape
         torch.Size([4, 51])
     """
-    scale = _scale("low_rank_laplace", target)
+    scale = _scale("low_rank_laplace", target, mode)
     check_count("rank", rank)
     if rank >= target.dim:
         raise ValueError(f"rank must be below the number of weights, {target.dim}, got {rank}")
+    one = torch.zeros(1, dtype=torch.long, device=mode.device)
+    with torch.enable_grad():
+        differentiable_score(target, mode.detach()[None].requires_grad_(), one)  # refuses what has none of second order
 
     def product(v) -> object:
         vector = torch.as_tensor(v, dtype=mode.dtype, device=mode.device).reshape(-1)

@@ -7,12 +7,14 @@ q is a mixture over z. Unlike :class:`Generator`, whose λ multiplies z itself, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gpvi_lib.errors import GPVIError
 from gpvi_lib.samplers import Generator, Sampler, standard_normal
 
 
@@ -150,6 +152,9 @@ class PointEstimate(Sampler):
         sampler: of θ.
         start: first value of u, ``(p,)`` or a number.
 
+    Raises:
+        GPVIError: if the sampler has neither parameters nor buffers, whose type and device u takes.
+
     Example:
         >>> sampler = PointEstimate(MeanField(torch.zeros(3), 1.0), start=-1.0)
         >>> x = sampler.sample(4, torch.Generator().manual_seed(0))
@@ -159,10 +164,15 @@ class PointEstimate(Sampler):
 
     def __init__(self, sampler: Sampler, start: Float[Tensor, " p"] | float = 0.0) -> None:
         super().__init__()
-        some = next(sampler.parameters())
+        some = _a_tensor(sampler)
         self.inner = sampler
         self.value = nn.Parameter(torch.as_tensor(start, dtype=some.dtype, device=some.device).reshape(-1).clone())
         self.dim = len(self.value) + sampler.dim
+
+    @property
+    def fixed_number(self) -> int | None:
+        """That of the sampler of θ."""
+        return self.inner.fixed_number
 
     def complete(self, x: Float[Tensor, "n m"]) -> Float[Tensor, "n p+m"]:
         """``[u, x]``."""
@@ -178,6 +188,17 @@ class PointEstimate(Sampler):
         """Points, and the log-density of θ."""
         x, log_q = self.inner.rsample_with_log_prob(num_samples, rng)
         return self.complete(x), log_q
+
+
+def _a_tensor(sampler: Sampler) -> Tensor:
+    """Return a parameter or buffer of a sampler, for its floating point type and its device."""
+    for tensor in chain(sampler.parameters(), sampler.buffers()):
+        if tensor.is_floating_point():
+            return tensor
+    raise GPVIError(
+        f"a PointEstimate takes type and device of its sampler, and {type(sampler).__name__} has neither parameters "
+        "nor buffers: give it one, such as self.register_buffer('like', torch.zeros(()))"
+    )
 
 
 def latent_part(sampler: Sampler) -> tuple[LatentSampler, Callable[[Tensor], Tensor]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -73,15 +74,24 @@ def _sampled_prior(target: Target, objective: Objective) -> NormalPrior:
     """The target's prior.
 
     Raises:
-        ValueError: if it cannot be drawn from.
+        ValueError: if it cannot be drawn from as a :class:`NormalPrior`.
     """
-    prior = getattr(target, "prior", None)
-    if prior is None or not hasattr(prior, "sample"):
+    prior: Any = getattr(target, "prior", None)
+    if not (found := hasattr(prior, "sample")) or not _takes_like(prior.sample):
         raise ValueError(
             f"{type(objective).__name__} compares with draws of the target's prior, and {type(prior).__name__} has no "
-            "sample: take a posterior with a NormalPrior"
+            f"sample{'(n, like, rng)' if found else ''}: take a posterior with a NormalPrior"
         )
     return prior
+
+
+def _takes_like(sample: Callable) -> bool:
+    """Whether it can be called as ``sample(n, like, rng)``; a sampler's and torch's distributions' cannot."""
+    try:
+        inspect.signature(sample).bind(1, None, None)
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass

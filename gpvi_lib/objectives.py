@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpvi_lib.activations import ACTIVATIONS, warn_of_kinks
 from gpvi_lib.checks import check_count, check_instance, check_positive
-from gpvi_lib.diagnostics import Info, held_out, of_samples, share_folded, share_negative
+from gpvi_lib.diagnostics import Info, held_out, of_samples, share_folded, share_negative, without_point
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
@@ -47,7 +47,7 @@ def surrogate(x: Float[Tensor, "n d"], direction: Float[Tensor, "n d"]) -> Float
 
 
 def drawn(sampler: Sampler, num_samples: int | None, rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
-    """``sampler.rsample``, and the noise behind the points where the sampler is a :class:`Generator`.
+    """``sampler.rsample``, and the noise behind the points of a :class:`Generator`, in a :class:`PointEstimate` or not.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -55,6 +55,9 @@ def drawn(sampler: Sampler, num_samples: int | None, rng: torch.Generator) -> tu
         >>> x.shape, z.shape, drawn(Particles(x.detach()), None, rng)[1]
         (torch.Size([5, 3]), torch.Size([5, 3]), None)
     """
+    if isinstance(sampler, PointEstimate) and type(sampler).rsample is PointEstimate.rsample:
+        x, z = drawn(sampler.inner, num_samples, rng)
+        return sampler.complete(x), z
     if not isinstance(sampler, Generator) or type(sampler).rsample is not Generator.rsample:
         return sampler.rsample(num_samples, rng), None
     z = sampler.noise(num_samples, rng)
@@ -63,9 +66,14 @@ def drawn(sampler: Sampler, num_samples: int | None, rng: torch.Generator) -> tu
 
 def _check_slopes(sampler: Sampler) -> None:
     """Warn if ``sampler`` is, or holds, a generator whose density has slopes that jump."""
-    sampler = sampler.inner if isinstance(sampler, PointEstimate) else sampler
+    sampler, _ = without_point(sampler)
     if isinstance(sampler, Generator) and len(sampler.hidden) and not ACTIVATIONS[sampler.activation].smooth:
         warn_of_kinks("the Generator", "log|det J| in its ELBO")
+
+
+def _completed(sampler: Sampler, theta: Float[Tensor, "n m"]) -> Float[Tensor, "n d"]:
+    """Points of ``sampler`` from those of the sampler that :func:`without_point` finds in it."""
+    return sampler.complete(_completed(sampler.inner, theta)) if isinstance(sampler, PointEstimate) else theta
 
 
 class Objective:
@@ -116,7 +124,8 @@ class DirectionObjective(Objective):
             GPVIError: if all particles are at one point.
         """
         self.direction.check()
-        points = list(sampler.parameters()) if isinstance(sampler, Particles) else []
+        inner, _ = without_point(sampler)
+        points = list(inner.parameters()) if isinstance(inner, Particles) else []
         if points and len(points[0]) > 1 and bool((points[0] == points[0][0]).all()):
             raise GPVIError(
                 f"all {len(points[0])} particles start at one point, and no direction tells them apart: start them at "
@@ -172,7 +181,7 @@ class ParVI(DirectionObjective):
         Raises:
             ValueError: for free particles.
         """
-        if self.independent and isinstance(sampler, Particles):
+        if self.independent and sampler.fixed_number is not None:
             raise ValueError("independent batches need a generator: half of the Particles would never move")
 
     def __call__(self, sampler, target, batch, rng):
@@ -416,11 +425,13 @@ class OrientedELBO(Objective):
         _check_slopes(sampler)
 
     def __call__(self, sampler, target, batch, rng):
-        if not isinstance(sampler, Generator):
-            raise ValueError(f"OrientedELBO needs a Generator, got {type(sampler).__name__}; use NegativeELBO")
-        z = sampler.noise(self.num_samples, rng)
-        x, linearization = sampler.forward_and_linearize(z)
-        log_q = normal_log_prob(z, sampler.input_stdev) - linearization.oriented_log_det(self.floor)
+        inner, _ = without_point(sampler)
+        if not isinstance(inner, Generator):
+            raise ValueError(f"OrientedELBO needs a Generator, got {type(inner).__name__}; use NegativeELBO")
+        z = inner.noise(self.num_samples, rng)
+        theta, linearization = inner.forward_and_linearize(z)
+        x = _completed(sampler, theta)
+        log_q = normal_log_prob(z, inner.input_stdev) - linearization.oriented_log_det(self.floor)
         loss = (log_q - log_prob(target, x, batch)).mean()
         folds: Info = {"folds": lambda: share_folded(linearization.detach())}
         return loss, {"elbo": -loss.detach(), **folds, **held_out(target, x, batch)}

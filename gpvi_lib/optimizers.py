@@ -1,5 +1,6 @@
 """What moves the parameters: an algorithm of ``torch.optim`` with its rates, as one value."""
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,20 +50,24 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         check_positive("lr", self.lr)
-        if self.final_lr is not None and self.final_lr > self.lr:
-            raise GPVIError(f"final_lr is where the rate falls to, got {self.final_lr:g} above lr = {self.lr:g}")
         for name in ("final_lr", "noise_scale_lr", "weight_decay"):
             if (value := getattr(self, name)) is not None:
                 check_not_negative(name, value)
+        if self.final_lr is not None and self.final_lr > self.lr:
+            raise GPVIError(f"final_lr is where the rate falls to, got {self.final_lr:g} above lr = {self.lr:g}")
 
     def make(self, sampler: Sampler) -> torch.optim.Optimizer:
         """The optimizer of all parameters of ``sampler``.
 
         Raises:
-            ValueError: if there is a rate for λ and no λ to train.
+            ValueError: if there is a rate for λ and no λ to train, or a weight decay that the algorithm does not have.
         """
-        groups = _groups(sampler, self.noise_scale_lr)
-        return type(self).algorithm(groups, lr=self.lr, weight_decay=self.weight_decay)
+        groups, algorithm = _groups(sampler, self.noise_scale_lr), type(self).algorithm
+        if _has_weight_decay(algorithm):
+            return algorithm(groups, lr=self.lr, weight_decay=self.weight_decay)
+        if self.weight_decay:
+            raise GPVIError(f"{type(self).__name__} has no weight_decay, got {self.weight_decay}: leave it out")
+        return algorithm(groups, lr=self.lr)
 
     def lr_at(self, step: int, steps: int) -> float:
         """The learning rate of step t = 0, ..., T - 1 of T; that of λ is the same multiple of its own first rate."""
@@ -118,12 +123,21 @@ class SGD(Optimizer):
     algorithm = torch.optim.SGD
 
 
+def _has_weight_decay(algorithm: Callable) -> bool:
+    """Whether it takes one; left out of those that do, theirs would count, which is 0.01 of AdamW."""
+    try:
+        inspect.signature(algorithm).bind([], lr=1.0, weight_decay=0.0)
+    except TypeError:
+        return False
+    return True
+
+
 def _groups(sampler: Sampler, noise_scale_lr: float | None) -> list[dict]:
     """What an optimizer trains: all parameters in one group, or λ in a second with a rate of its own."""
     named = dict(sampler.named_parameters())
     if noise_scale_lr is None:
         return [{"params": list(named.values())}]
-    ours = [name for name in named if name.rpartition(".")[2] == "log_noise_scale"]
+    ours = [name for name, p in named.items() if name.rpartition(".")[2] == "log_noise_scale" and p.requires_grad]
     if not ours:
         raise ValueError(f"noise_scale_lr needs a trained λ, and {type(sampler).__name__} has none: leave it out")
     noise_scales = [named.pop(name) for name in ours]

@@ -34,7 +34,7 @@ def normal_log_prob(z: Float[Tensor, "n d"], stdev: float = 1.0) -> Float[Tensor
 
 
 class Sampler(nn.Module):
-    """Base of all samplers: ``dim`` and the no-gradient ``sample``.
+    """Base of all samplers: ``dim``, ``fixed_number`` and the no-gradient ``sample``.
 
     Example:
         >>> class Shifted(Sampler):
@@ -48,6 +48,14 @@ class Sampler(nn.Module):
     """
 
     dim: int
+
+    @property
+    def fixed_number(self) -> int | None:
+        """How many points there are, as of :class:`Particles`; ``None`` where any number can be drawn.
+
+        A sampler with a fixed number takes ``num_samples=None``. One that holds another sampler has the other's.
+        """
+        return None
 
     def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
         """Draw points that carry gradients to the sampler's parameters."""
@@ -112,6 +120,11 @@ class Particles(Sampler):
             raise ValueError(f"particles must have shape (n, d), n >= 1, got {tuple(initial.shape)}")
         self.x = nn.Parameter(initial.detach().clone())
         self.dim = initial.shape[1]
+
+    @property
+    def fixed_number(self) -> int:
+        """The number of rows."""
+        return len(self.x)
 
     def rsample(self, num_samples: int | None = None, rng: torch.Generator | None = None) -> Tensor:
         """All particles, ``(n, d)``; a set of particles cannot produce another number of them."""
@@ -377,7 +390,7 @@ def rsample_with_density(
     """Draws, their log-density and the signs of ``det J``, which only a :class:`Generator` has.
 
     The density of a generator, ``log N(z; 0, σ^2 I) - log|det J(z)|`` (eq. 1), is exact where ``f`` is injective.
-    Draws and density are differentiable.
+    Draws and density are differentiable. A generator inside a :class:`PointEstimate` has signs as well.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -385,6 +398,10 @@ def rsample_with_density(
         >>> x.shape, log_q.shape, sign.shape
         (torch.Size([5, 3]), torch.Size([5]), torch.Size([5]))
     """
+    inner, complete = getattr(sampler, "inner", None), getattr(sampler, "complete", None)
+    if isinstance(inner, Sampler) and callable(complete):  # a PointEstimate, whose module imports this one
+        x, log_q, sign = rsample_with_density(inner, num_samples, rng)
+        return complete(x), log_q, sign
     if not isinstance(sampler, Generator) or type(sampler).rsample_with_log_prob is not Generator.rsample_with_log_prob:
         return *sampler.rsample_with_log_prob(num_samples, rng), None
     z = sampler.noise(num_samples, rng)

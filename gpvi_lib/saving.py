@@ -155,6 +155,8 @@ def _kind(sampler: Sampler) -> str:
 def save_sampler(sampler: Sampler, path: str | Path) -> Path:
     """Write a sampler to a safetensors file, all of it or nothing, and return the path.
 
+    The file also says which parameters are frozen (``requires_grad_(False)``).
+
     Args:
         sampler: :class:`Generator`, :class:`LatentGenerator` or another of the classes in ``saving.KINDS``.
         path: of the file, by convention ``*.safetensors``.
@@ -171,6 +173,8 @@ def save_sampler(sampler: Sampler, path: str | Path) -> Path:
     kind = _kind(sampler)
     arguments = json.dumps(KINDS[kind][1](sampler), default=operator.index)  # NumPy's whole numbers too
     metadata = {"format": FORMAT, "kind": kind, "arguments": arguments}
+    if frozen := [name for name, parameter in sampler.named_parameters() if not parameter.requires_grad]:
+        metadata["frozen"] = json.dumps(frozen)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in sampler.state_dict().items()}
     metadata["sha256"] = _checksum(metadata, state)
     write_atomically(Path(path), safetensors.torch.save(state, metadata))
@@ -215,6 +219,8 @@ def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sample
         there = {name: tensor.to(device) for name, tensor in state.items()}
         sampler = KINDS[metadata["kind"]][2](arguments, there, torch.Generator(device).manual_seed(0))
         sampler.load_state_dict(there)
+        for name in json.loads(metadata.get("frozen", "[]")):  # the first files do not say
+            sampler.get_parameter(name).requires_grad_(False)
     except torch.OutOfMemoryError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError) as error:
@@ -223,7 +229,9 @@ def load_sampler(path: str | Path, device: torch.device | str = "cpu") -> Sample
 
 
 def _checksum(metadata: dict[str, str], state: dict[str, Tensor]) -> str:
-    return checksum([metadata["format"], metadata.get("kind"), metadata.get("arguments"), sorted(state.items())])
+    said = [metadata["format"], metadata.get("kind"), metadata.get("arguments")]
+    said += [metadata["frozen"]] if "frozen" in metadata else []  # files without it have the checksum that they had
+    return checksum([*said, sorted(state.items())])
 
 
 def _check_sizes(arguments: object, total: int, name: str = "") -> None:

@@ -14,7 +14,7 @@ from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.hamiltonian import HMCResult, LogProb, hmc
 from gpvi_lib.langevin import ChainInputs, LangevinNetwork
 from gpvi_lib.samplers import Sampler
-from gpvi_lib.targets.base import Target
+from gpvi_lib.targets.base import Target, differentiable_score
 
 RULES = ("adagrad", "rmsprop", "adadelta")
 
@@ -51,15 +51,16 @@ def curvature(target: Target, at: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
         at: the point, ``(d,)``.
 
     Raises:
-        ValueError: if a second derivative is not positive there.
+        ValueError: if the target can be differentiated only once, or a second derivative is not positive there.
 
     Example:
         >>> curvature(Gaussian(torch.zeros(2), torch.diag(torch.tensor([1.0, 4.0]))), torch.zeros(2))
         tensor([1., 4.])
     """
-    hessian = torch.autograd.functional.hessian(lambda z: -target.log_prob(z[None])[0], at)
-    assert isinstance(hessian, Tensor)
-    diagonal = hessian.diagonal()
+    # The Jacobian of the score: torch's hessian takes a score that can be differentiated only once for a constant.
+    slopes = torch.autograd.functional.jacobian(lambda z: differentiable_score(target, z[None])[0], at)
+    assert isinstance(slopes, Tensor)
+    diagonal = -slopes.diagonal()
     if not bool((diagonal > 0).all()):
         raise ValueError(
             f"-log p has a second derivative of {float(diagonal.min()):.3g} there, which gives no step size: take a "
@@ -150,16 +151,18 @@ def mala(
     num_steps: int,
     burn_in: int = 0,
     adapt: bool = False,
-    rng: torch.Generator,
+    rng: torch.Generator | None = None,
+    seed: int | None = None,
     **settings,
 ) -> HMCResult:
     """Langevin proposals with accept and reject: :func:`hmc` with one leapfrog step of ``√(2 η)``.
 
     With ``adapt`` the burn-in finds η by dual averaging, towards the share 0.574 of accepted proposals that is optimal
-    in many dimensions (Roberts and Rosenthal 1998). The result's ``step_size`` is that of the leapfrog, ``√(2 η)``.
+    in many dimensions (Roberts and Rosenthal 1998). The ``step_size`` of the result and of warnings is that of the
+    leapfrog, ``√(2 η)``.
 
     Args:
-        log_prob, initial, num_steps, burn_in, adapt, rng: as in :func:`hmc`.
+        log_prob, initial, num_steps, burn_in, adapt, rng, seed: as in :func:`hmc`.
         step_size: η > 0, that of :class:`LangevinNetwork`.
         settings: ``thin``, ``checkpoint``, ``label``, ``progress``, as in :func:`hmc`.
 
@@ -184,5 +187,6 @@ def mala(
         adapt=adapt,
         target_acceptance=0.574,
         rng=rng,
+        seed=seed,
         **settings,
     )

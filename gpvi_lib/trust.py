@@ -26,12 +26,12 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from gpvi_lib.checks import check_count, check_instance, chosen_rng
+from gpvi_lib.diagnostics import without_point
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.hamiltonian import HMCResult, coarseness
-from gpvi_lib.latent import PointEstimate
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.networks import FlatModule
-from gpvi_lib.samplers import Generator, Particles, Sampler, with_density
+from gpvi_lib.samplers import Generator, Sampler, with_density
 from gpvi_lib.several import Several
 from gpvi_lib.targets.base import (
     Target,
@@ -72,6 +72,8 @@ FEW = 8
 """Data on which the slope of the target is compared with its gradient, at most."""
 SMALL_HEAD = 512
 """Noise coordinates k up to which the (k, k) determinant of J is computed."""
+ORDER_SEED = 0
+"""Of the order in which a fixed number of points is taken: theirs may be sorted."""
 
 
 # ---------------------------------------------------------------- drawing
@@ -138,7 +140,7 @@ def _no_density(sampler: Sampler | Tensor, rng: torch.Generator) -> str | None:
     """Why there is no log-density, in words; ``None`` if there is one."""
     if isinstance(sampler, Tensor):
         return "draws alone have no density; give the sampler instead if it has one"
-    if isinstance(sampler.inner if isinstance(sampler, PointEstimate) else sampler, MultiplicativeFlow):
+    if isinstance(without_point(sampler)[0], MultiplicativeFlow):
         return "the density of a MultiplicativeFlow is only bounded, and its weights would judge its auxiliary as well"
     try:
         sampler.rsample_with_log_prob(1, torch.Generator(rng.device).manual_seed(0))
@@ -149,33 +151,45 @@ def _no_density(sampler: Sampler | Tensor, rng: torch.Generator) -> str | None:
 
 def _no_signs(sampler: Sampler | Tensor, no_density: str | None) -> str | None:
     """Why there are no signs of det J, in words."""
-    if not isinstance(sampler, Generator) or no_density is not None:
+    inner = sampler if isinstance(sampler, Tensor) else without_point(sampler)[0]
+    own = getattr(type(inner), "rsample_with_log_prob", None) is not Generator.rsample_with_log_prob
+    if not isinstance(inner, Generator) or own or no_density is not None:
         return "only a Generator with a λ, or with k = d, has a Jacobian that could change its sign"
-    if sampler.noise_dim > SMALL_HEAD:
-        return f"k = {sampler.noise_dim} is more than {SMALL_HEAD}: determinants so large are too costly"
+    if inner.noise_dim > SMALL_HEAD:
+        return f"k = {inner.noise_dim} is more than {SMALL_HEAD}: determinants so large are too costly"
     return None
 
 
+def _before_theta(part: Sampler | Tensor) -> int:
+    """How many numbers without noise stand first."""
+    return 0 if isinstance(part, Tensor) else without_point(part)[1]
+
+
+def _shuffled(x: Float[Tensor, "n d"], order: torch.Generator) -> Float[Tensor, "n d"]:
+    """The same points in a random order, so that a set that is sorted is judged as any other."""
+    return x[torch.randperm(len(x), generator=order).to(x.device)]
+
+
 def _draws(
-    part: Sampler | Tensor, number: int, density: bool, rng: torch.Generator
+    part: Sampler | Tensor, number: int, density: bool, rng: torch.Generator, order: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
-    """Draws, log q and signs of det J, in parts of ``AT_ONCE`` points."""
+    """Draws, log q and signs of det J, in parts of ``AT_ONCE`` points; ``order`` is of a fixed number of points."""
     if _independent(part):
         assert isinstance(part, Sampler), "tensors are chains"
         for start in range(0, number, AT_ONCE):
             count = min(AT_ONCE, number - start)
             yield with_density(part, count, rng) if density else (part.sample(count, rng), None, None)
     else:
-        x = part if isinstance(part, Tensor) else _checked(part.sample(None, rng))
+        x = part if isinstance(part, Tensor) else _shuffled(_checked(part.sample(None, rng)), order)
         for rows in _evenly(x, number).split(AT_ONCE):
             yield rows, None, None
 
 
 @torch.no_grad()
-def _drawn(part: Sampler | Tensor, target: Target, number: int, density: bool, rng: torch.Generator, bar) -> _Drawn:
+def _drawn(target: Target, draws: Iterator[tuple[Tensor, Tensor | None, Tensor | None]], bar) -> _Drawn:
     """All that is known of one sampler or chain."""
     found: list[tuple[Tensor | None, ...]] = []
-    for x, log_q, sign in _draws(part, number, density, rng):
+    for x, log_q, sign in draws:
         if not bool(torch.isfinite(x).all()):
             raise GPVIError("some draws are not finite: the sampler has diverged, train it with a lower learning rate")
         found.append((x, _log_p(target, x), log_q, sign))
@@ -246,6 +260,16 @@ def _quantities(drawn: _Drawn, quantities: Quantities) -> Float[Tensor, "n q"]:
     return torch.cat([torch.cat(parts).double(), drawn.log_p[:, None].double()], dim=-1)
 
 
+def _not_held(chains: Float[Tensor, "c n q"]) -> Float[Tensor, "c n r"]:
+    """Without the quantities that stand still in each chain, as the point of a :class:`PointEstimate`; log p stays.
+
+    Two runs of training end at points that are close to each other, but infinitely many of their spreads, 0, apart.
+    """
+    moves = ~(chains == chains[:, :1]).all(1).all(0)
+    moves[-1] = True
+    return chains[..., moves]
+
+
 def _thinned(drawn: _Drawn, most: int) -> Float[Tensor, "m d"]:
     """Draws of a chain that are about independent: each ``n / ESS``-th, for the slowest coordinate or log p."""
     values = torch.cat([_some(drawn.x), drawn.log_p[:, None]], dim=-1)
@@ -304,7 +328,10 @@ def check(
             independently, or of chains. Of several samplers the worst counts in what needs a density; ``ksd`` and
             ``spread`` are of all draws together. Draws are taken to be one chain in its order, and thinned to about
             independent ones for ``ksd`` and ``spread``. Of one chain that is worth fewer than 20 such draws, which
-            hide whatever is wrong, ``r_hat`` compares the halves.
+            hide whatever is wrong, ``r_hat`` compares the halves. The order of :class:`Particles` means nothing: they
+            are shuffled, always alike, and not thinned, so give draws of chains as a tensor or an :class:`HMCResult`,
+            not as particles. The point u of a :class:`PointEstimate` has no spread: ``ksd`` and ``spread`` are of θ
+            given u, ``r_hat`` leaves out what u alone decides, and no finding says whether u is the best.
         target: with ``log_prob``; all of its data are used.
         rng: of draws and of the bootstrap, on the sampler's device; advanced in place.
         seed: in place of ``rng``: of a generator made for this, where the sampler is.
@@ -336,35 +363,38 @@ def check(
         raise GPVIError(f"the target must have dim and log_prob(x), got {type(target).__name__}: see gpvi_lib.Target")
     parts = _as_parts(sampler)
     _refuse_copies(parts)
-    rng = chosen_rng(rng, seed, _where(parts[0]))
+    rng, order = chosen_rng(rng, seed, _where(parts[0])), torch.Generator().manual_seed(ORDER_SEED)
+    first = max(_before_theta(part) for part in parts)
     no_density = next(filter(None, (_no_density(part, rng) for part in parts)), None)
     no_signs = next(filter(None, (_no_signs(part, no_density) for part in parts)), None)
     calls = len(parts) * math.ceil(num_samples / AT_ONCE) + math.ceil(SCORED / AT_ONCE)
     with tqdm(total=calls, desc="check", disable=not progress, leave=False, delay=3) as bar:
-        drawn = [_drawn(part, target, num_samples, no_density is None, rng, bar) for part in parts]
+        draws = (_draws(part, num_samples, no_density is None, rng, order) for part in parts)
+        drawn = [_drawn(target, of_one, bar) for of_one in draws]
         no_weights = no_density or _too_coarse(drawn)
         check_all_data(target, drawn[0].x)
         check_rows(lambda rows: log_prob(target, rows), drawn[0].x, apart=points_differ(target))
         check_slope(target, drawn[0].x, _few(target, drawn[0].x), stacklevel=3)
         share = max(1, SCORED // len(parts))
         pairs = zip(parts, drawn, strict=True)
-        looked_at = [one.x[:share] if _independent(part) else _thinned(one, share) for part, one in pairs]
+        looked_at = [_thinned(one, share) if isinstance(part, Tensor) else one.x[:share] for part, one in pairs]
         x = torch.cat(looked_at)
-        s = _scores(target, x, bar)
+        x, s = x[:, first:], _scores(target, x, bar)[:, first:]
     findings: list[Finding] = []
     if no_weights is None:
         findings += _worst([weight_findings(_log_weights(one)) for one in drawn])
     if no_signs is None:
         findings += _worst([[fold_finding(_signs(one))] for one in drawn])
-    findings += [ksd_finding(x.double(), s.double(), rng), spread_finding(x.double(), s.double())]
-    missing = dict.fromkeys(("k_hat", "weights", "elbo"), no_weights) | {"folds": no_signs}
+    findings += [ksd_finding(x.double(), s.double(), rng), spread_finding(x.double(), s.double(), first)]
+    missing = dict.fromkeys(("k_hat", "weights", "elbo"), no_weights) | {"folds": no_signs, "point": _no_point(first)}
     slow = len(parts) == 1 and isinstance(parts[0], Tensor) and len(looked_at[0]) < LEAST
     if isinstance(sampler, HMCResult) and len(parts) > 1 and not sampler.apart:
         missing["r_hat"] = "all chains started at one point, so that they may agree on a part: start them apart"
     elif len(parts) > 1 or slow:
         found = [_quantities(one, quantities or _default_quantities(target)) for one in drawn]
         n = min(len(one) for one in found)
-        findings.append(r_hat_finding(torch.stack([one[:n] for one in found])))
+        chains = torch.stack([one[:n] for one in found])
+        findings.append(r_hat_finding(_not_held(chains) if first else chains))
     else:
         missing["r_hat"] = "one sampler or chain cannot disagree with itself: give a list of several"
     return CheckReport(
@@ -395,7 +425,8 @@ def _refuse_copies(parts: list[Sampler | Tensor]) -> None:
 
 def _first_draws(sampler: Sampler) -> Float[Tensor, "n d"]:
     """Those of one seed: copies have the same."""
-    return sampler.sample(LEAST if _independent(sampler) else None, torch.Generator(_where(sampler)).manual_seed(0))
+    number = LEAST if sampler.fixed_number is None else None
+    return sampler.sample(number, torch.Generator(_where(sampler)).manual_seed(0))
 
 
 def _too_coarse(drawn: list[_Drawn]) -> str | None:
@@ -429,7 +460,16 @@ def _signs(drawn: _Drawn) -> Float[Tensor, " n"]:
 
 
 def _independent(part: Sampler | Tensor) -> bool:
-    return isinstance(part, Sampler) and not isinstance(part, Particles)
+    """Whether any number of draws can be had."""
+    return isinstance(part, Sampler) and part.fixed_number is None
+
+
+def _no_point(first: int) -> str | None:
+    """What is not said of the numbers before θ of a :class:`PointEstimate`."""
+    if first == 0:
+        return None
+    which = "coordinate 0 is" if first == 1 else f"coordinates 0 to {first - 1} are"
+    return f"{which} a point estimate: ksd and spread are of the others given it, and none says whether it is the best"
 
 
 def _worst(of_each: list[list[Finding]]) -> list[Finding]:

@@ -269,21 +269,21 @@ def ksd_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"], rng: torch.Gen
     return _finding("ksd", found, shown, verdict, rule, meaning="regular" if regular else None, null=null.cpu())
 
 
-def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"]) -> Finding:
+def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"], first: int = 0) -> Finding:
     r"""``-E[s_i (x_i - x̄_i)]``, 1 for exact draws of any density (Stein's identity for f(x) = x - mean).
 
     Of a Gaussian target it is ``(Σ_q Σ^{-1})_ii``: with independent coordinates the draws' variance over the target's.
     The best independent draws have 1 too, so that 1 does not prove enough width: what they lack are correlations, see
     :func:`extreme_directions`. The kernel of the KSD fades with the number of dimensions, this does not: SVGD's
     collapse (Ba et al. 2022) is seen here. An error is taken to be no smaller than of draws from a Gaussian,
-    ``√(2/n)``: collapsed draws would be too sure of themselves.
+    ``√(2/n)``: collapsed draws would be too sure of themselves. ``first`` is the number of the first column.
     """
     n, d = x.shape
     terms = _widths(x, s)
     values, errors = _mean_and_error(terms)
     whole, error = float(terms.mean()), max(float(terms.mean(1).std()) / n**0.5, (2 / (n * d)) ** 0.5)
     z = float(torch.special.ndtri(torch.tensor(1 - 0.5 * SIGNIFICANCE / (d + 3), dtype=torch.float64)))
-    parts, ends = _parts(x, s, values, errors) if d > 1 else ({}, {})
+    parts, ends = _parts(x, s, values, errors, first) if d > 1 else ({}, {})
     verdict = _spread_verdict(whole, z * error)
     off = [name for name, (value, its) in parts.items() if _spread_verdict(value, z * its) != "trust"]
     verdict = "look" if off and verdict == "trust" else verdict
@@ -300,11 +300,14 @@ def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"]) -> Finding:
 
 
 def _parts(
-    x: Tensor, s: Tensor, values: Tensor, errors: Tensor
+    x: Tensor, s: Tensor, values: Tensor, errors: Tensor, first: int
 ) -> tuple[dict[str, tuple[float, float]], dict[str, Tensor]]:
-    """The coordinate that is farthest off and the extreme directions, by name, each with its error; and the latter."""
+    """The coordinate that is farthest off and the extreme directions, by name, each with its error; and the latter.
+
+    Coordinates are counted from ``first`` on.
+    """
     worst = int(((values - 1).abs() / errors).argmax())
-    parts = {f"coordinate {worst}": (float(values[worst]), float(errors[worst]))}
+    parts = {f"coordinate {first + worst}": (float(values[worst]), float(errors[worst]))}
     if len(x) < DIRECTED:
         return parts, {}
     found, its = (of.cpu() for of in extreme_directions(x, s))

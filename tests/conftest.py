@@ -47,8 +47,9 @@ def chromium():
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
     if found is None:
         pytest.skip("no Chromium on this machine: nothing was opened in a browser (apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -59,6 +60,14 @@ def _as_if_committed(monkeypatch):
     """Tests pass while the library is being edited, too: records at `paper` are for a clean tree alone."""
     monkeypatch.setattr(provenance, "has_changes", lambda: False)
     monkeypatch.setattr(provenance, "LOADED", provenance.LOADED.removesuffix(provenance.CHANGES))
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before():
+    """What a test or a command in it sets is not left to the next one."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

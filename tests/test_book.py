@@ -1,6 +1,7 @@
 """The web book in a real browser: offline, formulas rendered, nothing wider than a phone."""
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -102,12 +103,12 @@ def test_a_figure_that_a_page_names_leads_to_its_cell(book):
 
 
 def test_a_folded_cell_says_what_it_holds(book):
-    for path in book.glob("notebooks/*.html"):
-        page = path.read_text()
+    for path in repository().glob("notebooks/*.ipynb"):
+        page = (book / "notebooks" / f"{path.stem}.html").read_text()
+        folded = sum("hide-input" in cell["metadata"].get("tags", []) for cell in json.loads(path.read_text())["cells"])
         said = re.findall(r'<p class="collapsed admonition-title">(.*?)</p>', page)
-        assert len(said) == page.count("<details") and all(len(words) > len("Show the code ") for words in said), (
-            path.name
-        )
+        assert len(said) == page.count("<details") == folded, path.name
+        assert all(len(words) > len("Show the code ") for words in said), path.name
 
 
 def test_the_cover_has_the_doors_and_one_search_box(book, page):

@@ -14,6 +14,7 @@ from gpvi_lib import (
     Gaussian,
     GaussianMixture,
     Generator,
+    LearnedNoise,
     MeanField,
     MultiplicativeFlow,
     NormalLikelihood,
@@ -24,6 +25,7 @@ from gpvi_lib import (
     hmc,
     mlp,
     score,
+    trust,
     trust_findings,
 )
 from gpvi_lib.errors import GPVIError, UnknownName
@@ -90,13 +92,14 @@ def test_exact_draws_raise_few_false_alarms(target, rng):
 
 
 def test_the_wild_bootstrap_is_as_wide_as_the_statistic_of_exact_draws(rng):
-    """Over 100 sets of draws the p-values are uniform: their mean 1/2 within 4 of its errors, √(1/12) / 10."""
+    """Over 100 sets of draws the p-values are uniform: mean 1/2, variance 1/12, within 4 errors of 100 such numbers."""
     p_values = []
     for _ in range(100):
         x = draws(100, rng)
         u = stein_kernel(x, -x)
         p_values.append(float((wild_bootstrap(u, rng, 200) >= u.mean()).double().mean()))
     assert abs(sum(p_values) / 100 - 0.5) < 4 * (1 / 12) ** 0.5 / 10
+    assert abs(sum((p - 0.5) ** 2 for p in p_values) / 100 - 1 / 12) < 4 * (1 / 180) ** 0.5 / 10
 
 
 def test_hmc_is_trusted_as_chains(rng):
@@ -276,10 +279,11 @@ def test_folds_are_flagged_by_the_rarer_sign(rng):
         found = fold_finding(sign)
         assert found.verdict == verdict and found.value == pytest.approx(share)
     generator = Generator(2, hidden=(16,), noise_scale=0.05, rng=rng)
+    torch.nn.init.normal_(generator.output.weight, generator=rng)
     report = check(generator, Gaussian(torch.zeros(2), torch.eye(2)), rng)
     z = generator.noise(2_000, torch.Generator().manual_seed(5))
     share = float((torch.linalg.det(generator.linearize(z).dense()) < 0).float().mean())
-    assert report["folds"].value == pytest.approx(share, abs=4 * (2 * 0.25 / 2_000) ** 0.5)
+    assert 0.1 < share < 0.9 and report["folds"].value == pytest.approx(share, abs=4 * (2 * 0.25 / 2_000) ** 0.5)
 
 
 def test_the_worst_of_several_samplers_counts(rng):
@@ -301,6 +305,161 @@ def test_a_chain_is_thinned_to_about_independent_draws(rng):
             chain.append(x)
         alarms += check(torch.stack(chain), target, rng).verdict == "don't"
     assert alarms == 0
+
+
+# ---------------------------------------------------------------- sets of points, whose order means nothing
+
+
+def verdicts(report):
+    return {finding.key: finding.verdict for finding in report.findings}
+
+
+LINE = Gaussian(torch.zeros(1, dtype=F64), torch.eye(1, dtype=F64))
+
+
+def test_a_wrong_set_of_particles_is_flagged_in_any_order(rng):
+    """Thinned as a chain, a sorted set keeps a handful of points, and nothing can fail."""
+    x = 2 + 0.3 * torch.randn(400, 1, generator=rng, dtype=F64)
+    found = [check(Particles(some), LINE, seed=0) for some in (x, x.sort(0).values)]
+    for report in found:
+        assert verdicts(report) == {"ksd": "don't", "spread": "don't"}
+        assert report["spread"].value == pytest.approx(0.09, abs=5 * 0.09 * (2 / 400) ** 0.5)
+    assert found[1]["spread"].value == pytest.approx(found[0]["spread"].value)
+
+
+@pytest.mark.parametrize("number", [300, 3_000])
+def test_exact_particles_are_trusted_in_any_order(number, rng):
+    x = torch.randn(number, 1, generator=rng, dtype=F64)
+    for some in (x, x.sort(0).values):
+        assert check(Particles(some), LINE, seed=0).verdict == "trust"
+
+
+def test_sets_of_particles_agree_in_any_order(rng):
+    """R-hat compares the halves of each set: those of sorted sets lie apart."""
+    sets = [torch.randn(400, 1, generator=rng, dtype=F64) for _ in range(3)]
+    report = check([Particles(x.sort(0).values) for x in sets], LINE, seed=0)
+    assert report["r_hat"].verdict == report.verdict == "trust"
+    report = check(
+        [Particles((x + shift).sort(0).values) for x, shift in zip(sets, (0, 0, 2), strict=True)], LINE, seed=0
+    )
+    assert report["r_hat"].verdict == "don't"
+
+
+def test_sets_of_particles_are_not_shuffled_alike(monkeypatch):
+    """Else their halves would be of the same ranks, and R-hat of less than it says."""
+    seen = []
+    monkeypatch.setattr(trust, "_quantities", lambda drawn, quantities: seen.append(drawn.x) or drawn.x)
+    x = torch.arange(100, dtype=F64)[:, None] / 50 - 1
+    check([Particles(x), Particles(x + 0.01)], LINE, seed=0)
+    ranks = [some[:, 0].argsort() for some in seen]
+    assert not torch.equal(*ranks) and all(torch.equal(one.sort().values, torch.arange(100)) for one in ranks)
+
+
+def test_the_order_of_particles_is_the_same_in_every_report_and_draws_nothing_from_the_rng(rng):
+    x = torch.randn(100, 3, generator=rng)
+    one, other = (torch.Generator().manual_seed(1) for _ in range(2))
+    assert str(check(Particles(x), NORMAL, one)) == str(check(Particles(x), NORMAL, other))
+    signs = torch.Generator().manual_seed(1)
+    torch.randint(2, (trust_findings.BOOTSTRAPS, 100), generator=signs)
+    assert torch.equal(one.get_state(), other.get_state()) and torch.equal(one.get_state(), signs.get_state())
+
+
+def test_more_particles_than_are_asked_for_are_a_random_part_of_them(rng):
+    """Evenly spaced ones of a sorted set are more even than draws."""
+    x = torch.randn(4_000, 1, generator=rng, dtype=F64).sort(0).values
+    report = check(Particles(x), LINE, seed=0, num_samples=200)
+    assert report["ksd"].verdict == "trust" and "200 draws" in report.subject
+
+
+# ---------------------------------------------------------------- numbers without noise before the others
+
+
+class After:
+    """θ ~ N(0, I) after ``first`` flat coordinates, or θ ~ N(u, I) where it follows the first of them."""
+
+    num_data = None
+
+    def __init__(self, first, dim, follows=False):
+        self.first, self.dim, self.follows = first, first + dim, follows
+
+    def log_prob(self, x, batch=None):
+        theta = x[:, self.first :] - (x[:, :1] if self.follows else 0)
+        return -0.5 * (theta.square().sum(-1) + theta.shape[1] * math.log(2 * math.pi))
+
+
+@pytest.mark.parametrize("first, told", [(1, "coordinate 0 is"), (3, "coordinates 0 to 2 are")])
+def test_an_exact_sampler_after_a_point_estimate_is_trusted(first, told, rng):
+    sampler = PointEstimate(MeanField(torch.zeros(2), 1.0), torch.ones(first))
+    report = check(sampler, After(first, 2), rng)
+    assert set(verdicts(report).values()) == {"trust"} and len(report.findings) == 5
+    assert report["spread"].arrays["values"].shape == (2,)
+    assert f"point: {told} a point estimate" in " ".join(str(report).split())
+    assert "point" not in check(MeanField(torch.zeros(3), 1.0), NORMAL, rng).missing
+
+
+def test_point_estimates_in_one_another_are_all_left_out(rng):
+    inside = PointEstimate(PointEstimate(MeanField(torch.zeros(2), 1.0), torch.ones(2)), 5.0)
+    report = check(inside, After(3, 2), rng)
+    assert report.verdict == "trust" and "coordinates 0 to 2" in report.missing["point"]
+
+
+def test_what_is_wrong_after_a_point_estimate_is_flagged_under_its_own_number(rng):
+    scale = torch.tensor([1.0, 1.0, 0.2])
+    report = check(PointEstimate(MeanField(torch.zeros(3), scale), torch.zeros(2)), After(2, 3), rng)
+    assert report["spread"].verdict == "look" and "coordinate 4: 0.0" in report["spread"].shown
+    shifted = PointEstimate(MeanField(torch.full((3,), 2.0), 1.0), torch.zeros(2))
+    assert verdicts(check(shifted, After(2, 3), rng))["ksd"] == "don't"
+
+
+def test_a_fold_inside_a_point_estimate_is_seen(rng, monkeypatch):
+    generator = Generator(2, hidden=(16,), noise_scale=0.05, rng=rng)
+    torch.nn.init.normal_(generator.output.weight, generator=rng)
+    alone = check(generator, Gaussian(torch.zeros(2), torch.eye(2)), seed=0)["folds"]
+    inside = check(PointEstimate(generator), After(1, 2), seed=0)["folds"]
+    assert inside.verdict == alone.verdict == "don't" and inside.value == alone.value > 0
+    monkeypatch.setattr(trust, "SMALL_HEAD", 1)
+    assert "determinants so large" in check(PointEstimate(generator), After(1, 2), rng).missing["folds"]
+
+
+def test_a_generator_with_a_density_of_its_own_has_no_signs(rng):
+    class Own(Generator):
+        def rsample_with_log_prob(self, num_samples, rng):
+            x = self.rsample(num_samples, rng)
+            return x, -0.5 * x.square().sum(-1)
+
+    report = check(Own(2, rng=rng), Gaussian(torch.zeros(2), torch.eye(2)), rng, num_samples=100)
+    assert "k_hat" in report and "folds" in report.missing
+
+
+def test_particles_after_a_point_estimate_are_taken_as_many_as_there_are(rng):
+    """In any order; two sets are compared without the numbers that stand still in each."""
+    sets = [x[x[:, 0].argsort()] for x in torch.randn(2, 50, 2, generator=rng)]
+    samplers = [PointEstimate(Particles(x), u) for x, u in zip(sets, (0.3, 0.3001), strict=True)]
+    report = check(samplers[0], After(1, 2), rng)
+    assert "50 draws" in report.subject and report["spread"].verdict == "trust"
+    assert check(samplers, After(1, 2), rng)["r_hat"].value < 1.1
+    with pytest.raises(GPVIError, match="copies of each other"):
+        check([samplers[0], samplers[0]], After(1, 2), rng)
+    with pytest.raises(GPVIError, match="nothing can be said of 5 draws"):
+        check(PointEstimate(Particles(sets[0][:5])), After(1, 2), rng)
+
+
+def test_two_runs_that_end_at_almost_the_same_point_agree(rng):
+    """Of a regression the outputs are the mean and log σ, which is the point alone."""
+    x = torch.linspace(-1, 1, 10)[:, None]
+    target = Posterior(LearnedNoise(mlp([1, 1]), 1.0), NormalLikelihood(), x, x[:, 0])
+    near, far = (
+        [PointEstimate(MeanField(mean * torch.ones(2), 0.1), u) for mean, u in pairs]
+        for pairs in (((0.5, 0.3), (0.5, 0.3001)), ((0.5, 0.3), (0.9, 2.0)))
+    )
+    assert check(near, target, rng)["r_hat"].verdict == "trust"
+    assert check(far, target, rng)["r_hat"].verdict == "don't"
+
+
+def test_two_runs_whose_points_are_far_apart_disagree(rng):
+    """By what depends on the point: θ follows it, or log p does."""
+    apart = [PointEstimate(MeanField(torch.full((2,), u), 1.0), u) for u in (0.0, 4.0)]
+    assert check(apart, After(1, 2, follows=True), rng)["r_hat"].verdict == "don't"
 
 
 # ---------------------------------------------------------------- the numbers

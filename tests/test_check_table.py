@@ -40,7 +40,7 @@ def test_a_change_of_a_threshold_makes_records_stale(monkeypatch):
 
 @pytest.mark.parametrize("name", ["gaussian", "funnel", "student_t", "modes", "banana"])
 def test_draws_of_a_target_follow_its_density(name, rng):
-    """``E s(x) = 0`` coordinate by coordinate, and draws lie apart from other draws by little."""
+    """``E s(x) = 0`` and ``E s(x) x^T = -I``, number by number, and draws lie apart from other draws by little."""
     from gpvi_lib import score
 
     make, draw = check_table.TARGETS[name]
@@ -48,6 +48,8 @@ def test_draws_of_a_target_follow_its_density(name, rng):
     x = draw(target, 20_000, rng)
     s = score(target, x)
     assert bool((s.mean(0).abs() < 5 * s.std(0) / 20_000**0.5).all())
+    products = s[:, :, None] * x[:, None, :] + torch.eye(target.dim, dtype=x.dtype)
+    assert bool((products.mean(0).abs() < 5 * products.std(0) / 20_000**0.5).all())
     assert check_table.largest_marginal_error(x[:10_000], x[10_000:]) < 0.1
     assert check_table.largest_marginal_error(x + x.std(0), x) == pytest.approx(1, abs=0.01)
 

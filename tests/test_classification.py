@@ -18,6 +18,7 @@ from gpvi_lib.experiments import (
 )
 from gpvi_lib.experiments.build import build_sampler
 from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores
+from gpvi_lib.fitting import Training
 from gpvi_lib.lab import runner
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.networks import FlatModule, mlp
@@ -164,7 +165,10 @@ def test_a_run_resumes_to_the_same_result(results, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "fit", lambda *a, **k: fit(*a, **k, checkpoint_seconds=0.0))
     classification.run(config | {"steps": 2}, method, context(checkpoint=checkpoint))
     assert checkpoint.exists()
+    steps, advance = [], Training.advance
+    monkeypatch.setattr(Training, "advance", lambda self: steps.append(self.step) or advance(self))
     assert classification.run(config, method, context(checkpoint=checkpoint)).metrics == whole.metrics
+    assert steps == [2, 3]
 
 
 def test_a_generator_can_start_as_a_mean_field(rng):

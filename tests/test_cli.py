@@ -141,8 +141,8 @@ def test_a_budget_that_ends_hides_no_failure(call, registry, monkeypatch):
 
     monkeypatch.setattr(runner, "sweep", sweep)
     code, _, err = call("run", "--profile", "paper", "--budget", "1")
-    assert code == 2
-    assert err.splitlines()[-1].startswith("error: 1 of 3 runs of broken failed: diverges seed 1")
+    assert code == 75
+    assert err.splitlines()[-1].startswith("1 of 3 runs of broken failed: diverges seed 1")
     assert err.splitlines()[-1].endswith("; toy: time is up")
     del registry["broken"]
     assert call("run", "--profile", "paper", "--budget", "1")[::2] == (75, "toy: time is up\n")
@@ -222,6 +222,7 @@ def test_missing_data_are_named_once_and_only_where_something_has_to_run(call, r
     [
         (("run", "--method", "gpvi"), "--method and --seed belong to one experiment: name it"),
         (("run", "toy", "--scheduler", "tcp://host:8786"), "--scheduler belongs to an executor: add --executor dask"),
+        (("run", "toy", "--executor", "dask", "--jobs", "2"), "--jobs is for processes here: an executor runs as many"),
         (("run", "toy", "--fresh", "--budget", "1"), "--fresh forgets what a command with --budget has done"),
         (("run", "tyo"), "unknown experiment 'tyo'; did you mean 'toy'? (`python -m gpvi_lib list` shows all 1)"),
         (("run", "toy", "--method", "gpvy"), "unknown method 'gpvy' of toy; did you mean 'gpvi'?"),

@@ -2,8 +2,6 @@
 
 import hashlib
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pandas
@@ -13,7 +11,6 @@ from torch.testing import assert_close
 
 from gpvi_lib import data
 from gpvi_lib.errors import DataMissing, UnknownName
-from gpvi_lib.paths import repository
 
 
 @pytest.fixture(scope="module")
@@ -369,31 +366,6 @@ def test_the_real_cifar10():
     assert torch.bincount(images.train_labels).tolist() == [5_000] * 10
     split = data.open_category(images)
     assert (len(split.inputs), len(split.test_inputs), len(split.unknown_inputs)) == (30_000, 6_000, 4_000)
-
-
-# Lazy imports
-
-BLOCKED = (
-    "jupyter jupyterlab papermill nbformat pandas sklearn torchmetrics matplotlib seaborn typer pooch torchvision arviz"
-)
-IMPORT = f"""
-import sys
-
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {BLOCKED.split()}:
-            raise ModuleNotFoundError(f"{{name}} is blocked", name=name)
-
-sys.meta_path.insert(0, Block())
-import gpvi_lib
-print(len([getattr(gpvi_lib, name) for name in gpvi_lib.__all__]))
-"""
-
-
-def test_the_library_imports_without_anything_of_notebooks_plots_and_data():
-    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=120, cwd=repository())
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 30
 
 
 def test_a_publisher_out_of_reach_is_one_clear_error(monkeypatch, tmp_path):

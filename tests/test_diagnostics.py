@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 import torch
 from kernel_directions import KERNEL_DIRECTIONS
-from test_fit import CASES, train
+from test_fit import CASES, bent, train
 from torch.testing import assert_close
 
 from gpvi_lib import (
@@ -28,15 +28,18 @@ from gpvi_lib import (
     OrientedELBO,
     Particles,
     ParVI,
+    PointEstimate,
     Posterior,
     RegressedParVI,
     SteinCritic,
     fit,
     mlp,
 )
-from gpvi_lib.diagnostics import FOLD_POINTS, LARGEST_HEAD, computed, of_samples, share_folded
+from gpvi_lib.diagnostics import FOLD_POINTS, LARGEST_HEAD, computed, held_out, of_samples, share_folded
+from gpvi_lib.errors import FoldWarning
 from gpvi_lib.fitting import DIAGNOSTICS
 from gpvi_lib.kernels import bandwidth_of, squared_distances
+from gpvi_lib.samplers import rsample_with_density, with_density
 
 GENERATOR = ["folds", "noise_share", "spread"]
 SAID = {
@@ -141,6 +144,68 @@ def test_an_elbo_counts_the_folds_of_the_draws_that_it_is_of(objective, rng):
     assert 0 < negative.sum() < 50 and values(info)["folds"] == pytest.approx(float(negative.double().mean()))
 
 
+class Flat:
+    """N(0, I) after one flat coordinate."""
+
+    dim, num_data = 3, None
+
+    def log_prob(self, x, batch=None):
+        return -0.5 * x[:, 1:].square().sum(-1)
+
+
+@pytest.mark.parametrize("objective", [NegativeELBO(50), OrientedELBO(50), ParVI(SVGD(), 50)])
+def test_a_generator_inside_a_point_estimate_says_what_it_says_alone(objective, rng):
+    generator = Generator(2, hidden=(8,), noise_scale=0.1, rng=rng)
+    torch.nn.init.normal_(generator.output.weight, generator=rng)
+    for sampler in (PointEstimate(generator, 0.7), PointEstimate(PointEstimate(generator, 0.7), torch.empty(0))):
+        alone, inside = (
+            objective(one, target, None, torch.Generator().manual_seed(1))
+            for one, target in ((generator, Gaussian(torch.zeros(2), torch.eye(2))), (sampler, Flat()))
+        )
+        said = {name: value for name, value in values(alone[1]).items() if name not in ("elbo", "bandwidth")}
+        found = values(inside[1])
+        assert 0 < said["folds"] < 1 and {name: found[name] for name in said} == pytest.approx(said)
+        if not isinstance(objective, ParVI):  # the Gaussian is normalised
+            assert (inside[0] - alone[0]).item() == pytest.approx(-math.log(2 * math.pi), abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::gpvi_lib.errors.KinkWarning")
+@pytest.mark.parametrize("objective", [NegativeELBO(16), OrientedELBO(16)])
+def test_a_fit_inside_a_point_estimate_that_ends_folded_says_so(objective):
+    sampler, target = PointEstimate(bent((-1.0, 1.0))), Flat()
+    target.dim = 2
+    with pytest.warns(FoldWarning, match="the trained map folds"):
+        fit(sampler, target, objective, steps=1, optimizer=Adam(1e-6), seed=3, progress=False)
+
+
+def test_the_density_inside_a_point_estimate_keeps_its_signs_and_its_gradient(rng):
+    generator = Generator(2, hidden=(8,), noise_scale=0.1, rng=rng)
+    torch.nn.init.normal_(generator.output.weight, generator=rng)
+    sampler = PointEstimate(generator, 0.7)
+    found, plain = (rsample_with_density(one, 50, torch.Generator().manual_seed(1)) for one in (sampler, generator))
+    assert_close(found[0], torch.cat([torch.full((50, 1), 0.7), plain[0]], dim=1))
+    assert torch.equal(found[1], plain[1]) and torch.equal(found[2], plain[2]) and found[2].unique().numel() == 2
+    (gradient,) = torch.autograd.grad(found[0].sum() + found[1].sum(), sampler.value)
+    assert float(gradient) == pytest.approx(50)
+    assert with_density(PointEstimate(MeanField(torch.zeros(2), 1.0)), 5, rng)[2] is None
+
+
+def test_the_spread_of_a_point_estimate_is_of_theta(normal):
+    x = normal(30, 2)
+    sampler = PointEstimate(Particles(x), torch.zeros(3))
+    found = values(of_samples(sampler, Flat(), sampler.rsample(None, None)))
+    assert found["spread"] == pytest.approx(float(x.var(0).mean().sqrt()))
+
+
+def test_particles_inside_a_point_estimate_are_refused_as_they_are_alone(normal):
+    together, apart = (PointEstimate(Particles(x)) for x in (torch.zeros(5, 2), normal(5, 2)))
+    with pytest.raises(ValueError, match="all 5 particles start at one point"):
+        ParVI(SVGD()).check(together)
+    with pytest.raises(ValueError, match="half of the Particles would never move"):
+        ParVI(SVGD(), 5, independent=True).check_batches(apart)
+    ParVI(SVGD()).check(apart)
+
+
 def test_folds_are_left_out_where_they_are_not_defined_or_dear(rng):
     target = Gaussian(torch.zeros(80), torch.eye(80))
     for settings, said in (
@@ -220,6 +285,12 @@ def test_held_out_data_are_reported_of_a_quarter_of_a_step(objective, normal, rn
         )
         assert all(math.isfinite(row["held_out"]) for row in result.diagnostics)
     assert seen == [7, 7, 2, 2]
+
+
+def test_held_out_data_are_predicted_by_sixteen_samples_at_most(normal):
+    target = aside(normal)
+    x = normal(40, target.dim)
+    assert_close(held_out(target, x)["held_out"](), target.held_out_log_likelihood(x[:16], most=7))
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,9 @@ def test_every_import_is_a_declared_dependency():
     providers = importlib.metadata.packages_distributions()
     ours = {"gpvi_lib", "benchmarks", "__future__", *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
     undeclared = {}
-    for path in sorted(p for folder in ("gpvi_lib", "tests", "notebooks") for p in (ROOT / folder).rglob("*.*")):
+    for path in sorted(
+        p for folder in ("gpvi_lib", "tests", "notebooks", "benchmarks") for p in (ROOT / folder).rglob("*.*")
+    ):
         if path.suffix not in (".py", ".ipynb") or ".ipynb_checkpoints" in path.parts:
             continue
         source = notebook_source(path) if path.suffix == ".ipynb" else path.read_text()
@@ -204,6 +206,11 @@ def make(*arguments: str) -> subprocess.CompletedProcess:
     kept = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
     command = ["make", "--no-print-directory", *arguments]
     return subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def test_an_executor_is_refused_where_its_runs_would_not_be_read():
+    done = make("figures", "EXECUTOR=dask", "VENV=", f"PYTHON={sys.executable}")
+    assert done.returncode != 0 and "EXECUTOR is for PROFILE=paper" in done.stderr
 
 
 def write_python(path: Path, case: str) -> Path:

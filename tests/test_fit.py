@@ -1,5 +1,6 @@
 """The training loop: resuming bit for bit, refusing what cannot work, and reaching Gaussians."""
 
+import itertools
 import math
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -152,7 +154,7 @@ def test_checkpoints_do_not_change_a_run(tmp_path):
         ({"case": "amortised gfsf"}, "objective"),
         (
             {"case": "mean field"},
-            "sampler, first parameters, sampler.noise_dim, sampler.activation, sampler.input_stdev",
+            "sampler, first parameters, sampler.noise_dim, sampler.activation, sampler.input_stdev, .*",
         ),
         ({"batch_size": 10}, "batch_size, target"),
         ({"lr": 0.06, "weight_decay": 0.1}, "lr, weight_decay"),
@@ -353,7 +355,7 @@ GENERATOR = {"noise_scale": 1.0, "activation": "relu", "input_stdev": 1.0, "dtyp
         ({"noise_scale": 0.05}, "sampler.log_noise_scale"),
         ({"activation": "tanh"}, "sampler.activation"),
         ({"input_stdev": 6.0}, "sampler.input_stdev"),
-        ({"dtype": torch.float64}, "sampler, sampler.log_noise_scale, first parameters, target.mean, .*"),
+        ({"dtype": torch.float64}, "sampler, target, sampler.log_noise_scale, first parameters, target.mean, .*"),
     ],
 )
 def test_another_sampler_of_the_same_shape_is_another_run(changes, differs, tmp_path):
@@ -590,6 +592,17 @@ def test_seconds_leave_the_interruption_and_the_callback_out():
         callback=lambda step, sampler: time.sleep(0.05) or {}, callback_every=1,
     )  # fmt: skip
     assert 0 < result.seconds <= time.perf_counter() - started - 4 * 0.05
+
+
+def test_seconds_of_a_resumed_fit_are_those_of_all_steps(tmp_path, monkeypatch):
+    """By a clock that ticks whenever it is asked, which is before and after a step."""
+    ticks = itertools.count()
+    clock = SimpleNamespace(**vars(time) | {"perf_counter": lambda: next(ticks)})
+    monkeypatch.setattr(sys.modules["gpvi_lib.fitting"], "time", clock)
+    for steps in (4, 10):
+        rng = torch.Generator().manual_seed(0)
+        settings = {"optimizer": Adam(lr=0.1), "rng": rng, "checkpoint": tmp_path / "run.pt", "progress": False}
+        assert fit(particles(rng), regression(), ParVI(), steps=steps, **settings).seconds == steps
 
 
 def rates_of_every_step(monkeypatch) -> list[list[float]]:
@@ -1266,6 +1279,19 @@ def test_an_interrupted_fit_keeps_its_last_step(tmp_path, interruptible):
         result = fit(sampler, Smallest(), NegativeELBO(4), **settings)
         ends.append(sampler.mean.detach().clone())
     assert torch.equal(*ends) and result.history[0]["step"] == 0
+
+
+def test_a_second_interrupt_does_not_wait_for_the_checkpoint(tmp_path, interruptible):
+    def stop(step, sampler):
+        if step == 3:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    settings = {"callback": stop, "callback_every": 1, "checkpoint": tmp_path / "run.pt", "progress": False}
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        fit(MeanField(torch.ones(3)), Smallest(), NegativeELBO(4), steps=9, optimizer=Adam(0.1), seed=0, **settings)
+    assert str(stopped.value) == "" and not (tmp_path / "run.pt").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def bent(slopes: tuple[float, float]) -> Generator:

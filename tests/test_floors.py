@@ -42,7 +42,7 @@ def copied(tmp_path):
         ("kernels.py", "from gpvi_lib.report import plotting", "each imports downwards only BROKEN"),
         ("lab/records.py", "from gpvi_lib.experiments import EXPERIMENTS", "each imports downwards only BROKEN"),
         ("kernels.py", "from gpvi_lib import directions", "no circles BROKEN"),
-        ("kernels.py", "import pandas", "the method needs nothing but"),
+        ("kernels.py", "import pandas", "tqdm and safetensors BROKEN"),
         ("a_new_room.py", "import torch", "a_new_room"),
         (
             "experiments/overhead.py",
@@ -135,7 +135,8 @@ def test_the_first_example_runs_where_nothing_but_the_core_is_installed():
         "except GPVIError as error:\n    assert 'pyro is not installed' in str(error) and '[paper]' in str(error)\n"
         "else:\n    raise AssertionError('a flow without Pyro')\n"
     )
-    script = f"REFUSED = {set(refused)!r}\n{REFUSING}\n{short}\nassert samples.shape == (1_000, 20)\n{flow}"
+    every = "import gpvi_lib\nassert all(hasattr(gpvi_lib, name) for name in gpvi_lib.__all__)\n"
+    script = f"REFUSED = {set(refused)!r}\n{REFUSING}\n{short}\nassert samples.shape == (1_000, 20)\n{every}{flow}"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert not done.returncode, done.stderr
 

@@ -41,7 +41,8 @@ def test_chains_of_hmc_are_chains(rng):
     np.testing.assert_array_equal(data.log_likelihood["y"].values[2, :, 0], predictions[:, 2, 0].numpy())
     listed = to_inference_data(list(result.samples.unbind(1)), names=["a", "b"])
     np.testing.assert_array_equal(listed.posterior["a"].values, data.posterior["a"].values)
-    assert float(arviz.summary(data, var_names=["a"], kind="diagnostics")["r_hat"].iloc[0]) > 0
+    shown = float(arviz.summary(data, var_names=["a"], kind="diagnostics", round_to="none")["r_hat"].iloc[0])
+    assert shown == pytest.approx(float(arviz.rhat(result.samples[:, :, 0].mT.numpy())))
 
 
 def test_draws_alone_named_draws_and_data(normal):
@@ -73,6 +74,13 @@ def test_named_draws_of_constrained_parameters_are_chains_where_they_have_both_a
 def test_a_sampler_is_told_to_be_drawn_from():
     with pytest.raises(GPVIError, match=r"got MeanField: give sampler.sample\(n, rng\)"):
         to_inference_data(MeanField(torch.zeros(2)))
+
+
+def test_predictions_beside_chains_have_both_axes(rng):
+    settings = {"step_size": 0.5, "num_leapfrog": 3, "num_steps": 3, "burn_in": 1, "progress": False}
+    result = hmc(lambda x: -0.5 * x.square().sum(-1), torch.randn(4, 2, generator=rng), **settings, rng=rng)
+    with pytest.raises(GPVIError, match=r"must have draws along its first axis, got shape \(8,\)"):
+        to_inference_data(result, predictions=torch.zeros(8))
 
 
 BAD = {

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from gpvi_lib import fit
 from gpvi_lib.experiments import build, classification_problem, get_experiment, heads, injectivity
 from gpvi_lib.experiments.build import build_objective, build_sampler
+from gpvi_lib.fitting import Training
 from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import Generator
@@ -155,5 +156,7 @@ def test_a_run_resumes_to_the_same_result(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(build, "fit", lambda *a, **k: fit(*a, **k, checkpoint_seconds=0.0))
     injectivity.run(half, method, RunContext(torch.device("cpu"), 0, checkpoint, "half", progress=False))
     assert checkpoint.exists()
+    steps, advance = [], Training.advance
+    monkeypatch.setattr(Training, "advance", lambda self: steps.append(self.step) or advance(self))
     resumed = injectivity.run(config, method, RunContext(torch.device("cpu"), 0, checkpoint, "rest", progress=False))
-    assert resumed.metrics == whole.metrics
+    assert resumed.metrics == whole.metrics and steps == [2, 3]

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from living import lives
 from nbformat.v4 import new_code_cell, new_notebook, writes
 
 from gpvi_lib.errors import GPVIError
@@ -72,13 +73,6 @@ def told(folder: Path) -> list[int]:
     """What the processes below wrote of themselves: their numbers."""
     path = folder / "told.txt"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
-
-
-def lives(process: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def soon(true, process=None, patience=60.0) -> bool:

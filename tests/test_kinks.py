@@ -239,7 +239,11 @@ def test_the_functional_gradient_of_a_relu_generator_is_that_of_the_expectation(
 
 
 def test_the_default_generator_finds_the_ring_and_claims_no_more_than_it_has():
-    """With ReLU, on two seeds, a true KL of 0.33 and 0.24 and claimed ones of 0.22 and -0.09."""
+    """With ReLU, on two seeds, a true KL of 0.33 and 0.24 and claimed ones of 0.22 and -0.09; here 0.018 and 0.020.
+
+    Of 400,000 points the claim has a standard error of 0.0006, and cells can hide some 0.002 of the truth; the rest of
+    both limits is for the rounding of other machines over 4,000 steps.
+    """
     target, rng = Ring(), torch.Generator().manual_seed(0)
     generator = Generator(2, 2, (64, 64), noise_scale=torch.ones(2), train_noise_scale=True, rng=rng)
     settings = {"steps": 4_000, "optimizer": Adam(3e-3, 3e-5), "rng": rng, "progress": False}
@@ -258,7 +262,7 @@ def relu_run(objective, sampler, target=None):
         sampler,
         target or Gaussian(torch.zeros(2), torch.eye(2)),
         objective,
-        steps=1,
+        steps=3,
         optimizer=Adam(lr=1e-3),
         rng=rng,
         progress=False,

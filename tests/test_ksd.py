@@ -174,6 +174,8 @@ def test_impossible_arguments_are_refused(normal):
 
 def test_a_target_with_second_derivatives_everywhere_is_enough(rng):
     mixture = GaussianMixture(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
-    loss, _ = KernelSteinDiscrepancy()(Particles(mixture.sample(5, rng)), mixture, None, rng)
+    particles = Particles(mixture.sample(5, rng))
+    loss, _ = KernelSteinDiscrepancy()(particles, mixture, None, rng)
     loss.backward()
-    assert loss.isfinite()
+    assert loss.isfinite() and particles.x.grad.isfinite().all()
+    assert (particles.x.grad != 0).any(1).all()  # each particle is moved

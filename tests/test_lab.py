@@ -55,7 +55,9 @@ def copy(tmp_path_factory):
 
 
 def git(folder, *words):
-    return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout
+    """Without this machine's settings, such as signed commits or files to ignore."""
+    plain = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
+    return subprocess.run(["git", *words], cwd=folder, env=plain, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +98,8 @@ def wait_for(address, server, seconds=120):
 
 
 @pytest.fixture(scope="module")
-def page(chromium, lab):
-    """JupyterLab, open; requests that leave this machine are in `page.outside`."""
+def opened(chromium, lab):
+    """JupyterLab, open, without a request that leaves this machine; those of what follows are in `page.outside`."""
     page = chromium.new_page(viewport={"width": 1400, "height": 1000})
     page.set_default_timeout(120_000)
     page.outside = []
@@ -105,13 +107,21 @@ def page(chromium, lab):
     page.on("request", lambda asked: None if asked.url.startswith(local) else page.outside.append(asked.url))
     page.goto(f"{lab}/lab")
     page.wait_for_function("() => window.jupyterapp?.shell && document.querySelector('.jp-Launcher')")
+    assert page.outside == []
     return page
 
 
+@pytest.fixture
+def page(opened):
+    """The same for one test, so that a request is told of the notebook that makes it."""
+    opened.outside.clear()
+    return opened
+
+
 @pytest.fixture(scope="module")
-def kernel(page):
+def kernel(opened):
     """The id of a running kernel, for all notebooks but one: a start takes as long as all the rest of a test."""
-    return page.evaluate(START)
+    return opened.evaluate(START)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

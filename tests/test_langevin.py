@@ -203,6 +203,14 @@ def test_a_target_that_is_a_module_is_not_trained_along():
 # The exact law
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "cells"), [(1.0, 1.0, 10), (2.0, 1.0, 10), (-1.0, math.nan, 10), (0.0, 1.0, 1), (0.0, 1.0, -5)]
+)
+def test_a_grid_without_cells_is_refused(low, high, cells):
+    with pytest.raises(ValueError, match=f"a grid needs low < high and 2 cells, got {low}, {high} and {cells}"):
+        LineGrid(low, high, cells)
+
+
 def test_grid_recursion_and_chains_agree_on_a_gaussian():
     """Four standard errors of 10^6 chains: 4e-3 of a mean, 6e-3 of a variance."""
     precision, steps = torch.tensor([[1.7]], dtype=F64), torch.tensor([[0.9], [0.3], [0.05]], dtype=F64)

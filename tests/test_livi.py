@@ -154,14 +154,20 @@ def test_the_papers_parameter_counts():
     assert lenet(sampler.sample(1, seeded()), torch.zeros(2, 1, 28, 28)).shape == (1, 2, 10)
 
 
-@pytest.mark.parametrize("make", [matrix, split], ids=["MMNN", "CMMNN"])
-def test_first_points_have_the_scale_of_a_prior(make):
-    """About √(1 + 1/3); 200 generators, so that an sd is known to 5 %, and layers of few units that vary."""
+@pytest.mark.parametrize(("make", "mean"), [(matrix, 1.39), (split, 1.19)], ids=["MMNN", "CMMNN"])
+def test_first_points_have_the_scale_of_a_prior(make, mean):
+    """200 generators, so that an sd is known to 5 %, and layers of few units that vary.
+
+    In units of the prior's, a variance has 1 from the last bias, 0.04 from s and from z up to 1/3 times
+    ``(mean scale / scale)²``, as ELU makes it smaller: in the mean over coordinates 1.39 and 1.19 for 3,000 generators,
+    with a standard error of 0.047 for 200.
+    """
     m = make().dim
     scale = torch.linspace(0.5, 2, m, dtype=F64)
     points = [make(output_scale=scale, rng=seeded(i)).sample(20, seeded(i)) for i in range(200)]
     sd = torch.stack(points).flatten(0, 1).std(0) / scale
     assert float(sd.min()) > 0.9 and float(sd.max()) < 1.7
+    assert float(sd.square().mean()) == pytest.approx(mean, abs=3 * 0.047)
 
 
 # ---------------------------------------------------------------- the approximate entropies
@@ -574,9 +580,10 @@ def along_the_draws(sampler, target, fixed):
 
 
 def same_gradient(sampler, loss, other):
+    """To single precision's rounding: the draws are the same, and their sum is not always taken in the same order."""
     for found, expected in zip(*(torch.autograd.grad(one, sampler.parameters()) for one in (loss, other)), strict=True):
-        assert expected.norm() > 0.1
-        assert_close(found, expected, rtol=1e-3, atol=1e-3)
+        assert expected.norm() > 0.1  # two that are 0 would be alike, too
+        assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_avbs_classifier_learns_which_points_are_the_posteriors(rng):

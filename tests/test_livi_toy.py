@@ -15,6 +15,7 @@ from gpvi_lib.experiments import get_experiment
 from gpvi_lib.experiments import livi_problem as problem
 from gpvi_lib.experiments import livi_toy as toy
 from gpvi_lib.experiments.build import build_sampler
+from gpvi_lib.fitting import Training
 from gpvi_lib.lab import runner
 from gpvi_lib.lab.experiment import RunContext
 
@@ -27,7 +28,9 @@ def test_a_cell_runs_and_can_be_recorded(method):
     found = record.metrics
     assert found.keys() >= {"w1", "w1_gap", "sd_ratio_outside", "log_likelihood"}
     if method != "deep_ensemble":
-        assert math.isfinite(found["elbo_low"]) and found["elbo_width"] >= -5
+        # Of six draws the lower bound may be above the upper one: by four standard errors, and by 0 where q is known.
+        error = found.get("entropy_low_se", 0.0) + found.get("entropy_high_se", 0.0)
+        assert math.isfinite(found["elbo_low"]) and found["elbo_width"] >= -4 * error
     arrays = record.arrays()
     assert arrays["quantiles"].shape == (3, 97) and bool((arrays["quantiles"].diff(dim=0) >= 0).all())
     assert arrays["history_w1"][-1] == pytest.approx(found["w1"], rel=1e-5)
@@ -92,7 +95,10 @@ def test_a_run_that_starts_at_the_mode_can_be_resumed(monkeypatch, tmp_path):
     with deadline(time.time() - 1), pytest.raises(OutOfTime):
         toy.run(config, "livi_diagonal_from_mode", context)
     assert context.checkpoint.exists()
+    steps, plain = [], Training.advance
+    monkeypatch.setattr(Training, "advance", lambda self: steps.append(self.step) or plain(self))
     resumed = toy.run(config, "livi_diagonal_from_mode", context)
+    assert steps == [*range(6), *range(1, 6)]  # those to the mode again, then the rest of the others
     assert resumed.metrics["w1"] == alone.metrics["w1"]
 
 

@@ -21,8 +21,11 @@ def test_a_cell_runs_and_can_be_recorded(method):
     if method == "mnf":
         assert math.isfinite(found["diabetes_elbo"]) and found["diabetes_elbo_se"] > 0
     elif method in experiment.SPECS:
-        assert math.isfinite(found["diabetes_elbo_low"]) and found["diabetes_elbo_width"] > -5
-        assert abs(found["diabetes_elbo_linearized"] - found["diabetes_elbo_low"]) < 50
+        # Of six draws the lower bound may be above the upper one, by four standard errors. L' has the same draws of
+        # the log-density, and its entropy of -2,160 nats is that of a map next to linear over s: it was 0.1 to 0.2 off.
+        error = found["diabetes_entropy_low_se"] + found["diabetes_entropy_high_se"]
+        assert math.isfinite(found["diabetes_elbo_low"]) and found["diabetes_elbo_width"] > -4 * error
+        assert abs(found["diabetes_elbo_linearized"] - found["diabetes_elbo_low"]) < 1
 
 
 @pytest.mark.parametrize(
@@ -39,9 +42,15 @@ def test_candidates_see_training_data_of_split_0_alone(monkeypatch):
     config = experiment.settings_config("livi_full_as_it_is", "smoke")
     experiment.run(config, "livi_full", RunContext(torch.device("cpu"), 3, None, "x", progress=False))
     whole = data.regression("diabetes", 0)
-    (problem,) = seen
-    assert problem.posterior.num_data + len(problem.targets) == len(whole.targets)
-    assert {float(y) for y in problem.targets} <= {float(y) for y in whole.targets}
+    split, (problem,) = whole.validation(3), seen
+    assert len(split.targets) + len(split.test_targets) == len(whole.targets)
+    # The posterior has its data with mean 0 and sd 1, in single precision: targets of 25 to 346 to some 2e-5.
+    targets = problem.shift + problem.factor * problem.posterior.targets.double()
+    torch.testing.assert_close(targets, split.targets, rtol=1e-6, atol=1e-4)
+    torch.testing.assert_close(problem.targets, split.test_targets)
+    mean, sd = split.inputs.mean(0), split.inputs.std(0, correction=0)
+    for scaled, inputs in ((problem.posterior.inputs, split.inputs), (problem.inputs, split.test_inputs)):
+        torch.testing.assert_close(mean + sd * scaled.double(), inputs, rtol=1e-6, atol=1e-6)
 
 
 def test_baselines_are_configured_as_elsewhere_but_for_the_sets():

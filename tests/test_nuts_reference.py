@@ -145,13 +145,17 @@ def test_nuts_goes_on_after_the_chains_that_are_done(gaussian, normal, tmp_path,
     assert {**again, "seconds": info["seconds"]} == info
 
 
-def test_nuts_stops_at_the_deadline_after_a_chain(gaussian, normal, tmp_path):
-    initial, settings = normal(2, 2), SETTINGS | {"warmup": 20, "draws": 10}
+def test_nuts_stops_at_the_deadline_after_a_chain(gaussian, normal, tmp_path, monkeypatch):
+    """And draws no chain twice: both are done when the last call begins."""
+    initial, settings, chain, calls = normal(2, 2), SETTINGS | {"warmup": 20, "draws": 10}, chains._nuts_chain, []
+    monkeypatch.setattr(chains, "_nuts_chain", lambda *arguments: calls.append(arguments) or chain(*arguments))
     with checkpoints.deadline(0.0):
         for _ in range(len(initial)):
             with pytest.raises(OutOfTime):
                 nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=tmp_path / "chains.pt", progress=False)
+    assert len(calls) == 2
     resumed, _ = nuts(gaussian.log_prob, initial, **settings, seed=3, checkpoint=tmp_path / "chains.pt", progress=False)
+    assert len(calls) == 2
     whole, _ = nuts(gaussian.log_prob, initial, **settings, seed=3, progress=False)
     assert torch.equal(resumed, whole)
 

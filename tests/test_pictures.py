@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpvi_lib.report.pictures import CLOSE, COLOURS, MAY_MOVE_MORE, compact
+from gpvi_lib.report.pictures import compact
 
 
 def drawn(**how) -> bytes:
@@ -35,10 +35,10 @@ def test_a_picture_looks_the_same_in_half_the_bytes():
     small = compact(png)
     assert len(small) < len(png) / 2
     apart = np.abs(pixels(png) - pixels(small)).max(2)
-    assert (apart > CLOSE).mean() < MAY_MOVE_MORE
+    assert (apart > 16).mean() < 1e-3  # levels of 255; edges of letters may move by more
     assert (pixels(small)[pixels(png).min(2) == 255] == 255).all()  # white stays white
     with Image.open(io.BytesIO(small)) as image:
-        assert image.mode == "P" and len(image.getcolors()) <= COLOURS
+        assert image.mode == "P" and len(image.getcolors()) <= 256
 
 
 def test_where_a_palette_would_be_seen_the_picture_keeps_its_colours():

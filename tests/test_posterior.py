@@ -237,6 +237,12 @@ def test_labels_that_are_no_classes_are_refused(labels, message, normal):
         Posterior(nn.Linear(2, 3), CategoricalLikelihood(), normal(5, 2), labels)
 
 
+def test_outputs_that_are_no_classes_are_refused(normal):
+    network = nn.Sequential(nn.Linear(2, 3), nn.Unflatten(-1, (3, 1)))
+    with pytest.raises(ValueError, match=r"a classifier must return \(inputs, classes\), got \(1, 3, 1\)"):
+        Posterior(network, CategoricalLikelihood(), normal(5, 2), torch.zeros(5, dtype=torch.long))
+
+
 class Returns(nn.Module):
     """A linear layer whose output something is done to."""
 
@@ -486,22 +492,24 @@ class Files(Dataset):
         return self.inputs[row], self.targets[row]
 
 
-def test_data_that_are_read_give_the_same_fit(normal):
-    """Bit for bit: the minibatches are the same, and only their data are read."""
+def test_data_that_are_read_give_the_same_fit(normal, monkeypatch):
+    """Bit for bit: the minibatches are the same, and each step reads their data alone, once."""
     x, y = normal(40, 2), normal(40)
-    means = []
+    means, seen = [], []
     files = Files(x, y)
     streamed = StreamedPosterior(mlp([2, 3, 1]), NormalLikelihood(0.5), files)
     files.read.clear()
-    for target in (streamed, Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), x, y)):
+    in_memory = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), x, y)
+    plain = in_memory.data
+    monkeypatch.setattr(in_memory, "data", lambda batch: seen.append(batch) or plain(batch))
+    for target in (streamed, in_memory):
         sampler = MeanField(torch.zeros(target.dim, dtype=torch.float64))
         settings = {"steps": 6, "batch_size": 8, "optimizer": Adam(0.01), "seed": 0, "progress": False}
         fit(sampler, target, NegativeELBO(4), **settings)
         means.append(sampler.mean.detach())
     assert torch.equal(*means)
-    # Of the steps; of the look at the start (value, gradient, likelihood); of three checks: 4 and 8 data; 3 times
-    # 4; and of the slope the gradient, the value and both sides in three directions: 8 times 4.
-    assert len(files.read) == 6 * 8 + 3 * 8 + 24 + 8 * 4
+    assert files.read[-6 * 8 :] == torch.cat(seen[-6:]).tolist()
+    assert len(files.read) < 5 * 40  # with the looks at some data before the first step
     assert streamed.num_data == 40
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Bernoulli, NegativeBinomial
+from torch.distributions import Bernoulli, NegativeBinomial, Normal
 
 from gpvi_lib import (
     Adam,
@@ -31,7 +31,9 @@ from gpvi_lib import (
     mlp,
     save_sampler,
 )
+from gpvi_lib import hamiltonian as of_chains
 from gpvi_lib.errors import CannotWrite, GPVIError
+from gpvi_lib.fitting import Training
 from gpvi_lib.hamiltonian import AcceptanceWarning
 
 
@@ -60,21 +62,28 @@ NUMPY = {
 
 
 @pytest.mark.parametrize("name", NUMPY)
-def test_numbers_of_numpy_can_be_resumed(name, tmp_path):
+def test_numbers_of_numpy_can_be_resumed(name, tmp_path, monkeypatch):
+    """The second call finds all 20 steps in the checkpoint."""
     x, y = data()
+    steps, plain = [], Training.advance
+    monkeypatch.setattr(Training, "advance", lambda self: steps.append(self.step) or plain(self))
     posterior = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.3), x, y)
     settings = {"steps": 20, "batch_size": 7, "callback_every": 5, "optimizer": Adam(0.01, final_lr=1e-3), "seed": 3}
     settings |= {"progress": False, "checkpoint": tmp_path / "run.pt", "callback": lambda step, sampler: None}
     samplers = [MeanField(torch.zeros(posterior.dim)) for _ in range(2)]
     for sampler in samplers:
         fit(sampler, posterior, NegativeELBO(4), **settings | {name: NUMPY[name]})
+        assert steps == list(range(20))
     assert torch.equal(samplers[0].mean, samplers[1].mean)
 
 
-def test_chains_with_numbers_of_numpy_can_be_resumed(tmp_path):
+def test_chains_with_numbers_of_numpy_can_be_resumed(tmp_path, monkeypatch):
+    proposals, plain = [], of_chains.leapfrog
+    monkeypatch.setattr(of_chains, "leapfrog", lambda *args, **steps: proposals.append(0) or plain(*args, **steps))
     settings = {"step_size": np.float64(0.1), "num_leapfrog": np.int64(5), "num_steps": np.int64(20)}
     settings |= {"burn_in": np.int64(5), "seed": 0, "progress": False, "checkpoint": tmp_path / "run.pt"}
     first, second = (hmc(lambda x: -0.5 * x.square().sum(-1), torch.zeros(2, 2), **settings) for _ in range(2))
+    assert len(proposals) == 20  # of the first call
     assert torch.equal(first.samples, second.samples)
 
 
@@ -206,9 +215,30 @@ def test_the_pooled_draws_of_chains_take_turns():
     assert result.pooled.flatten().tolist() == [0, 10, 1, 11, 2, 12]
 
 
+class WidePrior(nn.Module):
+    """Independent normals, as a module whose number is no parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(1.5))
+
+    def log_prob(self, w):
+        return Normal(0.0, self.scale).log_prob(w).sum(-1)
+
+    def sample(self, num_samples, like, rng):
+        return self.scale * torch.randn(num_samples, like.shape[1], generator=rng)
+
+
 def test_priors_may_be_modules_without_parameters():
     x, y = data()
-    Posterior(mlp([2, 3, 1]), NormalLikelihood(0.3), x, y, prior=NormalPrior(1.0))
+    ours, theirs = (
+        Posterior(mlp([2, 3, 1]), NormalLikelihood(0.3), x, y, prior=prior) for prior in (WidePrior(), NormalPrior(1.5))
+    )
+    w = ours.sample_prior(5, seed=0)
+    torch.testing.assert_close(w, theirs.sample_prior(5, seed=0))
+    torch.testing.assert_close(ours.log_prob(w), theirs.log_prob(w))
+    apart = ours.log_prob(w) - ours.log_likelihood(w)  # two numbers of some thousand
+    torch.testing.assert_close(apart, NormalPrior(1.5).log_prob(w), rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize(("dtype", "coarse"), [(torch.float32, True), (torch.float64, False)])

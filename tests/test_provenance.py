@@ -15,6 +15,14 @@ from gpvi_lib.lab import provenance, queue, records, runner
 
 HAS_CHANGES = provenance.has_changes
 IDENTITY = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+PLAIN = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
+
+
+@pytest.fixture(autouse=True)
+def _plain_git(monkeypatch):
+    """Git without this machine's settings, such as `safe.directory`, and with its English words."""
+    for name, value in PLAIN.items():
+        monkeypatch.setenv(name, value)
 
 
 def git(folder, *arguments):

@@ -6,7 +6,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +23,20 @@ ENTRY = (
 )
 TESTS = Path(__file__).parent
 DRIVER = """
-import sys
+import os, signal, sys
 from pathlib import Path
 from fitted_experiment import FITTED
+from gpvi_lib import checkpoints
 from gpvi_lib.experiments import EXPERIMENTS, get_experiment
 from gpvi_lib.lab import queue
+
+save, left = checkpoints.save, [int(sys.argv[2])]  # in each worker, too: it imports this file
+def killing(path, state):
+    save(path, state)
+    left[0] -= 1
+    if left[0] == 0:
+        os.killpg(0, signal.SIGKILL)
+checkpoints.save = killing
 if __name__ == "__main__":
     EXPERIMENTS["fitted"] = FITTED
     queue.run(queue.read(Path(sys.argv[1]), get_experiment), jobs=2, dirty=True)
@@ -195,36 +203,27 @@ def test_who_only_looks_whether_a_queue_runs_writes_nothing_and_stops_none(liste
 
 
 def test_a_queue_that_is_killed_goes_on_and_its_results_are_those_of_an_undisturbed_one(listed, tmp_path):
-    """Killed with -9 twice: at the first checkpoint that it writes, and, begun again, at the fifth."""
+    """Killed with -9 twice, all its processes: as one writes its first checkpoint, and, begun again, its fifth."""
     path = listed({"experiment": "fitted", "methods": ["slow"], "seeds": [0, 1]})
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]), "OMP_NUM_THREADS": "1"}
     (tmp_path / "driver.py").write_text(DRIVER)
-    command = [sys.executable, str(tmp_path / "driver.py"), str(path)]
+    cells = queue.read(path, get_experiment)
+
+    def begin(saves):
+        command = [sys.executable, str(tmp_path / "driver.py"), str(path), str(saves)]
+        settings = {"env": environment, "stderr": subprocess.DEVNULL, "timeout": 300, "start_new_session": True}
+        return subprocess.run(command, **settings).returncode
+
     for checkpoints in (1, 5):
-        started = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
-        for _ in range(checkpoints):
-            _wait_for_a_checkpoint(started)
-        assert started.poll() is None, "the queue ended before it could be killed"
-        os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
-    subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL, timeout=300)
+        assert begin(checkpoints) == -signal.SIGKILL
+        states = [queue.state(one, active=False) for one in cells]
+        assert "begun" in states and "done" not in states
+    assert begin(0) == 0
     for seed in (0, 1):
         disturbed = records.load(FITTED.cell("slow", seed, "paper")).arrays()["x"]
         alone = runner.run_or_load(FITTED.cell("slow", seed, "paper"), fresh=True, progress=False).arrays()["x"]
         assert torch.equal(disturbed, alone)
     assert not queue.is_active()
-
-
-def _wait_for_a_checkpoint(process, patience=120.0):
-    """Until the queue has saved something, or has ended."""
-    folder = runner.checkpoint_path(FITTED.cell("slow", 0, "paper")).parent
-    end, before = time.monotonic() + patience, _newest(folder)
-    while _newest(folder) == before and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
-
-
-def _newest(folder):
-    return max((path.stat().st_mtime_ns for path in folder.glob("*.pt")), default=0)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

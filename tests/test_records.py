@@ -830,6 +830,11 @@ def test_deviations_name_the_steps_and_the_rates_of_the_configuration(name):
             assert {float(number.replace(",", "")) for number in re.findall(pattern, said)} <= {config.get(key)}, said
 
 
+def test_each_of_these_patterns_finds_something():
+    said = [experiment.deviations(m, "paper") for experiment in EXPERIMENTS.values() for m in experiment.methods]
+    assert all(any(re.search(pattern, words) for words in said) for pattern in NAMED.values())
+
+
 def test_a_record_is_replaced_whole_or_not_at_all(monkeypatch):
     before = runner.run_or_load(CELL)
     made = records.write_temporary

@@ -6,6 +6,7 @@ import safetensors.torch
 import torch
 
 from gpvi_lib import (
+    AdaptiveLangevin,
     Flow,
     Gaussian,
     Generator,
@@ -16,6 +17,7 @@ from gpvi_lib import (
     MultiplicativeFlow,
     NegativeELBO,
     Particles,
+    PointEstimate,
     checkpoints,
     fit,
     load_sampler,
@@ -85,6 +87,15 @@ def test_only_known_samplers_are_saved(rng, tmp_path):
 
     with pytest.raises(UnknownName, match="kind of sampler 'Mine'"):
         save(Mine(), tmp_path / "mine.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("around", [lambda sampler: sampler, PointEstimate], ids=["alone", "in a PointEstimate"])
+def test_a_sampler_of_ours_that_a_file_cannot_hold_is_named(around, rng, tmp_path):
+    """One that is a `LangevinNetwork` with a rule of its own: as such it would come back without the rule."""
+    chain = AdaptiveLangevin("rmsprop", MeanField(torch.zeros(2), 1.0), Gaussian(torch.zeros(2), torch.eye(2)), 3, 0.1)
+    with pytest.raises(UnknownName, match="kind of sampler 'AdaptiveLangevin'"):
+        save(around(chain), tmp_path / "chain.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 

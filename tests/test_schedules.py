@@ -118,3 +118,15 @@ def test_one_proposal_of_mala_is_a_langevin_step_that_may_be_refused(rng):
     taken = result.acceptance > 0
     assert taken.sum() >= 5
     assert_close(result.samples[0][taken], langevin[taken])
+
+
+def test_mala_takes_a_seed_in_place_of_a_generator():
+    start, settings = torch.zeros(3, 2), {"step_size": 0.3, "num_steps": 4, "progress": False}
+
+    def draws(**source) -> torch.Tensor:
+        return mala(lambda x: -0.5 * x.square().sum(-1), start, **settings, **source).samples
+
+    assert torch.equal(draws(seed=1), draws(rng=torch.Generator().manual_seed(1)))
+    for source in ({}, {"seed": 1, "rng": torch.Generator()}):
+        with pytest.raises(ValueError, match="rng"):
+            draws(**source)

@@ -157,13 +157,22 @@ def test_it_covers_it_with_few_seeds_too(seeds):
     assert numpy.mean([ratio.low <= 0.5 <= ratio.high for ratio in found]) == pytest.approx(0.95, abs=0.015)
 
 
-def test_one_run_beside_a_number_without_a_spread_scatters_as_its_test_data_do():
-    paper = Published("", "", "clean_accuracy_percent", "higher", "98.6", math.nan)
-    ours = Ours((98.8,), "higher", "", trials=10_000)
+@pytest.mark.parametrize(("metric", "unit"), [("clean_accuracy_percent", 1), ("clean_accuracy", 100)])
+def test_a_share_without_a_spread_scatters_as_its_test_data_do(metric, unit):
+    """Ours and the paper's, in per cent or as a part of 1."""
+    paper = Published("", "", metric, "higher", "98.6" if unit == 1 else "0.986", math.nan)
+    ours = Ours((98.8 / unit,), "higher", "", trials=10_000)
     found = scoreboard.ratio(paper, ours)
-    error = math.sqrt(98.8 * 1.2 / 10_000) / 1.2
-    assert math.log(found.high / found.value) == pytest.approx(2 * math.hypot(error, 0.05 / 1.4))
-    assert (found.verdict, scoreboard.ratio(paper, replace(ours, trials=None)).verdict) == ("agrees", "lower error")
+    scatter = math.hypot(math.sqrt(98.8 * 1.2 / 10_000) / 1.2, math.sqrt(98.6 * 1.4 / 10_000) / 1.4)
+    digits = unit * paper.resolution / 1.4
+    assert math.log(found.high / found.value) == pytest.approx(2 * math.hypot(scatter, digits))
+    assert found.verdict == "agrees"
+
+
+def test_a_spread_that_is_printed_as_zero_is_half_a_unit_of_its_last_digit():
+    paper = Published("livi/table1/boston", "hmc", "test_rmse", "lower", "2.50", 0.0)
+    found = scoreboard.ratio(paper, Ours((2.5,), "lower", ""))
+    assert math.log(found.high) == pytest.approx(2 * math.hypot(0.005 / 2.5, 0.005 / 2.5))
 
 
 @pytest.mark.parametrize(
@@ -459,6 +468,8 @@ def test_profiles_do_not_mix():
     quick = scoreboard.build("quick")
     assert set(quick["profile"]) == {"quick"}
     assert quick["n_seeds"].max() == 2
+    ran = quick[quick["n_seeds"] > 0]
+    assert set(ran["verdict"]) == set(ran["verdict_median"]) == {"no verdict"} and ran["printed_steps"].isna().all()
 
 
 # Refusals

@@ -12,6 +12,9 @@ from gpvi_lib.fitting import Training
 from gpvi_lib.optimizers import Adam
 from gpvi_lib.wide import WideLinear
 
+NEEDS_ONEDNN = pytest.mark.skipif(not of_wide.HAS_ONEDNN, reason="this build of torch has no oneDNN")
+ONEDNN = pytest.param(True, marks=NEEDS_ONEDNN, id="onednn")
+
 
 def wide(a, weight, number=0, spare=()):
     return WideLinear.apply(a, weight, list(spare), number)
@@ -61,7 +64,7 @@ def test_it_has_a_forward_mode(normal, dtype):
         assert_close(forward_ad.unpack_dual(dual).tangent, expected)
 
 
-@pytest.mark.skipif(not of_wide.HAS_ONEDNN, reason="this build of torch has no oneDNN")
+@NEEDS_ONEDNN
 @pytest.mark.parametrize("samples", [1, 2, 10, 33])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_onednn_multiplies_as_float64_does(rng, samples, transposed, monkeypatch):
@@ -104,20 +107,34 @@ def test_the_maker_of_the_processor_decides(tmp_path, vendor, expected):
     assert of_wide._is_intels(tmp_path / "cpuinfo") == expected
 
 
-@pytest.fixture(params=[False, of_wide.HAS_ONEDNN], ids=["torch", "onednn"])
+@pytest.mark.parametrize(("processor", "expected"), [("Intel64 Family 6, GenuineIntel", True), ("arm", False)])
+def test_without_a_file_of_processors_the_platform_says_who_made_it(tmp_path, processor, expected, monkeypatch):
+    """As on Windows and on a Mac."""
+    monkeypatch.setattr(of_wide.platform, "processor", lambda: processor)
+    assert of_wide._is_intels(tmp_path / "cpuinfo") == expected
+
+
+@pytest.fixture(params=[pytest.param(False, id="torch"), ONEDNN])
 def small_is_wide(request, monkeypatch):
     monkeypatch.setattr(of_wide, "WIDE", 1)
     monkeypatch.setattr(of_wide, "USE_ONEDNN", request.param)
 
 
+@pytest.mark.parametrize("small_is_wide", [ONEDNN], indirect=True)
 def test_the_exact_inverse_pulls_back_the_same(rng, small_is_wide, monkeypatch):
+    """By oneDNN: torch's product is one and the same for wide layers and for others."""
+    called, onednn = [], of_wide.by_onednn
+    monkeypatch.setattr(of_wide, "by_onednn", lambda *factors: called.append(0) or onednn(*factors))
     generator = Generator(6, 2, (5,), noise_scale=0.5, rng=rng)
     source, query = generator.noise(4, rng), generator.noise(3, rng)
     with torch.no_grad():
         arguments = (generator.linearize(source), source, query, RBF()(source, query)[1], generator(query), rng)
         found = BlockInverse().add_and_pull_back(*(x.clone() if torch.is_tensor(x) else x for x in arguments))[:2]
+        assert called
         monkeypatch.setattr(of_wide, "WIDE", 10**9)
+        called.clear()
         expected = BlockInverse().add_and_pull_back(*(x.clone() if torch.is_tensor(x) else x for x in arguments))[:2]
+    assert not called
     assert_close(found, expected)
 
 

@@ -183,6 +183,7 @@ def config(method: str, profile: str) -> dict:
     found = EXPERIMENTS_BY_NAME[experiment].configuration(row, profile)
     if method == "svgd_line":  # ten particles, as at smoke, are too few to check
         found = with_change(found, {"sampler": {"num": one_dimensional_regression.SAMPLES}})
+        common |= {"particles": "a set, not a chain"}
     return common | {"kind": kind, "experiment": experiment, "method": row, "profile": profile, "row": found}
 
 

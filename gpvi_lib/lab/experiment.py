@@ -70,7 +70,7 @@ class Score:
         learned: another metric and the least mean of it at which runs have learned; others get no verdict, for a
             network that guesses is as unsure as one can be. None where there is nothing to ask.
         mixed: another metric, an R-hat, and the largest mean of it at which chains have mixed; others get no verdict.
-        trials: test data that a share in per cent is counted over: what a single run then scatters by at least.
+        trials: test data that a share is counted over: where no ± is printed, it scatters by at least so much.
     """
 
     item: str

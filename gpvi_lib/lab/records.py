@@ -178,7 +178,7 @@ def _damaged(path: Path, what: str) -> RecordDamaged:
 def _parse(path: Path) -> Record:
     """The record in a file. Raises `FileNotFoundError` or `RecordDamaged`; nothing else, whatever the file holds."""
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(path.read_text(encoding="utf-8"))
         digest = fields.pop("digest", None) if isinstance(fields, dict) else None
         found = sha256_of(fields)
     except (json.JSONDecodeError, UnicodeDecodeError):

@@ -364,7 +364,7 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
         label: what they are together, for the progress bar and for errors.
 
     Raises:
-        OutOfTime: if the deadline came before the cells were done.
+        OutOfTime: if the deadline came before the cells were done; the message names those that failed until then.
         CannotWrite: at once, if there is no room left for a checkpoint or a record: no other cell would fare better.
         SweepError: once all cells have ended, if some failed; it names each, and the others are recorded.
     """
@@ -393,11 +393,12 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
                 status_path(cell).unlink(missing_ok=True)  # its process may have been killed
             bar.update()
     time_up = f"{label}: time is up with {stopped} of {len(cells)} runs to do; run it again to go on"
-    if failed:
-        told = [failed[cell] for cell in cells if cell in failed] + ([time_up] if stopped else [])
-        raise SweepError(f"{len(failed)} of {len(cells)} runs of {label} failed: {'; '.join(told)}")
+    told = [failed[cell] for cell in cells if cell in failed]
+    failures = f"{len(failed)} of {len(cells)} runs of {label} failed: {'; '.join(told)}"
     if stopped:
-        raise OutOfTime(time_up)
+        raise OutOfTime(f"{failures}; {time_up}" if failed else time_up)
+    if failed:
+        raise SweepError(failures)
 
 
 def _as_they_end(futures: dict[Cell, Any]) -> Iterator[tuple[Cell, Callable[[], bool]]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpvi_lib.errors import GPVIError
@@ -17,7 +16,6 @@ from gpvi_lib.experiments.fpovi_uci import ROWS as UCI_ROWS
 from gpvi_lib.experiments.printed import NOISE_SCALE, PRINTED, RUNS, Printed
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import steps_of
-from gpvi_lib.paths import write_atomically
 from gpvi_lib.report import scoreboard
 from gpvi_lib.report.plotting import METHOD_LABELS
 from gpvi_lib.report.tables import markdown
@@ -46,13 +44,15 @@ class Section:
     data: bool = True
 
 
+SMALL_SHAPES = {"table7": ", 10–10", "table8": ", 10–10"}
 ENERGY, GAMES = "12-energy-potentials", "22-function-space-bandits"
 
 
 def _functions(title: str, names: Sequence[str]) -> Section:
-    """The tables of f-POVI on UCI sets: one layer of 50 units, two of 50, two of 10."""
-    shapes = {"table4": "", "table6": ", 50–50", "table7": ", 10–10", "table8": ", 10–10"}
-    items = ((f"fpovi/{table}/{name}", f"{name}{shape}") for name in names for table, shape in shapes.items())
+    """The tables of f-POVI on UCI sets: one layer of 50 units (protein: 100), two of as many, two of 10."""
+    two = {name: "100–100" if name == "protein" else "50–50" for name in names}
+    shapes = {name: {"table4": "", "table6": f", {two[name]}"} | SMALL_SHAPES for name in names}
+    items = ((f"fpovi/{table}/{name}", f"{name}{shape}") for name in names for table, shape in shapes[name].items())
     return Section(title, "21-function-space-uci", tuple((item, "test_rmse", part) for item, part in items))
 
 
@@ -322,7 +322,7 @@ def noise_scale(config: dict) -> str:
 
 
 SAID = re.compile(
-    r"[\d,]+ (of [\d,]+ )?(steps|epochs)( instead of [\d,]+)?|\d+ samples a step( instead of \d+)?"
+    r"[\d,]+ (of [\d,]+ )?(steps|epochs|rounds)( instead of [\d,]+)?|\d+ samples a step( instead of \d+)?"
     r"|no λ|λ = [\d.]+|one trained λ (per weight|from [\d.]+)"
 )
 """Parts of what differs that have a column of their own."""
@@ -387,8 +387,3 @@ def table(section: Section, found: Sequence[Row], common: Sequence[str]) -> str:
             cells = [samples(row.config), batch(row.config, section.data), noise_scale(row.config), besides]
         lines.append([label, length(row, unit), share(row), str(row.seeds), *cells])
     return markdown(lines, HEADS)
-
-
-def update(path: Path) -> None:
-    """Build the page anew."""
-    write_atomically(path, page().encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import math
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -70,6 +71,8 @@ def find(names: Iterable[str] = ()) -> list[Path]:
 
     A name is a path of a file, a file name with or without `.ipynb`, or its number ("03").
 
+    Each once, however often and in whatever way it is named.
+
     Raises:
         UnknownName: if a name fits no notebook; the message lists them.
     """
@@ -83,7 +86,7 @@ def find(names: Iterable[str] = ()) -> list[Path]:
         if not path:
             raise UnknownName.among("notebook", name, every)
         found.append(path)
-    return found or list(every.values())
+    return list({path.resolve(): path for path in found}.values()) or list(every.values())
 
 
 def read(path: Path) -> NotebookNode:
@@ -133,7 +136,7 @@ def execute(
     Args:
         folder: where the copy goes, under its own name; default `build/notebooks/<profile>`.
         parameters: values that replace those of its `parameters` cell.
-        timeout: seconds that one cell may take; None for no limit.
+        timeout: seconds that one cell may take, rounded up; None for no limit.
         progress: draw a bar over the cells on stderr.
 
     Raises:
@@ -156,12 +159,12 @@ def execute(
         raise GPVIError(f"the copy of {path.name} would replace it: give another folder than {shown(folder)}")
     try:
         papermill.execute_notebook(
-            path,
-            output,
+            _literally(path),
+            _literally(output),
             parameters,
             cwd=path.parent,
             progress_bar=progress,
-            execution_timeout=timeout,
+            execution_timeout=None if timeout is None else math.ceil(timeout),
             kernel_manager_class=RunningInterpreter,
         )
     except papermill.PapermillExecutionError as error:
@@ -172,6 +175,11 @@ def execute(
         what = shorten(str(error), 300, placeholder=" ...")  # a cell that took too long is shown in it
         raise NotebookError(f"{path.name} failed: {type(error).__name__}: {what}") from error
     return output
+
+
+def _literally(path: Path) -> str:
+    """A path for papermill, which formats it with the parameters."""
+    return str(path).replace("{", "{{").replace("}", "}}")
 
 
 def normalised(notebook: NotebookNode) -> NotebookNode:
@@ -231,10 +239,14 @@ def refresh(path: Path, timeout: float | None = None) -> Path:
         NotebookError: if a cell fails, or the committed notebook was edited meanwhile; it is left as it is.
     """
     before = Path(path).read_bytes()
-    executed = execute(path, timeout=timeout)
+    folder = build_root() / "refreshed"
+    folder.mkdir(parents=True, exist_ok=True)
+    own = Path(mkdtemp(dir=folder))  # another command may run the same notebook
+    executed = execute(path, own, timeout=timeout)
     if Path(path).read_bytes() != before:
         raise NotebookError(f"{shown(Path(path))} was edited while it ran and is left as it is: refresh it again")
     write_atomically(Path(path), _text(normalised(read(executed))).encode())
+    rmtree(own)
     return Path(path)
 
 

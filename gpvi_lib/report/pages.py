@@ -11,7 +11,6 @@ from gpvi_lib import paths
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.experiments import fpovi_bandits, fpovi_uci, get_experiment
 from gpvi_lib.lab import records
-from gpvi_lib.paths import write_atomically
 from gpvi_lib.report import scoreboard
 from gpvi_lib.report.plotting import METHOD_LABELS
 from gpvi_lib.report.tables import plus_minus
@@ -263,8 +262,3 @@ def updated(name: str, text: str) -> str:
     if between is None:
         raise GPVIError(f"docs/{name}.md has no <!-- generated --> ... <!-- /generated -->")
     return text[: between.start()] + PAGES[name]() + text[between.end() :]
-
-
-def update(path: Path) -> None:
-    """Build the generated part of a page of ``PAGES`` anew."""
-    write_atomically(path, updated(path.stem, path.read_text()).encode())

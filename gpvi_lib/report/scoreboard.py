@@ -11,8 +11,8 @@ with e the standard error of our number and r half a unit in the last printed di
 log-likelihood, which is a logarithm already, nothing is divided. Where only e is not known exactly, from n seeds, t is
 Student's quantile of 95 % at Satterthwaite's s⁴ (n - 1) / (e / ours)⁴ degrees of freedom: 2 for many, 4.5 for three
 seeds that are all there is to s. A spread that is not known counts as 0; but one run of ours scatters as the paper's
-do. Where neither is known, one run beside a number without ±, it scatters as a share of so many test data does, if the
-number is such a share; else only the printed digits are in the interval, and it is too narrow. The words are
+do. A share of so many test data that the paper prints without ± scatters as such a share does, and so does one run of
+ours beside it; another number without ± has only its printed digits in the interval, which is too narrow. The words are
 
 * `lower error` or `higher error` if the interval is below or above 1;
 * `agrees` if it holds 1 and nothing outside 1/2 to 2;
@@ -39,6 +39,7 @@ count as the steps that they have on our data). Runs of less than half the print
 A best setting has a length of its own: it is too short only while longer runs of it are waiting for their records.
 Where a score asks for it, runs that have `not learned` get no verdict either: networks that guess are as unsure of all
 images as one can be, which counts as a low error. Nor do chains that have `not mixed`: they are no posterior's draws.
+At other profiles than `paper`, whose problems are smaller, no row has a verdict.
 
 `paper_sd` is what the paper prints after ±, entered as it is: the standard error of the mean in Tables 4 to 8 of
 function-space POVI, over 20 splits (protein: 5), so that one run of ours scatters √20 (√5) times as much; elsewhere, as
@@ -93,7 +94,7 @@ COLUMNS = (
     "verdict_median",
 )
 FEWEST_FOR_QUARTILES = 5
-STANDARD_ERRORS = tuple(f"fpovi/table{number}/" for number in (4, 5, 6, 7, 8))
+STANDARD_ERRORS = tuple(f"fpovi/table{number}/" for number in (4, 5, 6, 7, 8, 11))
 WORDS = ("agrees", "lower error", "higher error", "inconclusive", "too short", "not learned", "not mixed")
 """The verdicts on a row that has numbers of both."""
 WIDEST_AGREEMENT = 2.0
@@ -132,7 +133,7 @@ class Ours:
         steps, printed_steps: of our runs and of the paper's, None where there are none or none are printed.
         too_short: whether they are too short for a verdict.
         refused: "" or why they get no verdict, where a score asks: `not learned`, `not mixed`.
-        trials: test data that a share in per cent is counted over.
+        trials: test data that a share is counted over.
     """
 
     values: tuple[float, ...]
@@ -172,7 +173,7 @@ RowKey = tuple[str, str, str, str]  # item, method, metric, setting
 
 def published() -> list[Published]:
     """The published numbers, in the order of the papers' tables."""
-    text = files(__package__).joinpath("paper_tables.csv").read_text()
+    text = files(__package__).joinpath("paper_tables.csv").read_text(encoding="utf-8")
     return [
         Published(
             row["item"],
@@ -206,7 +207,7 @@ class Ratio:
 
 def ratio(paper: Published, ours: Ours) -> Ratio:
     """The error of our mean over that of the paper's; the module says how."""
-    return _ratio(paper, ours.mean, _error_of_mean(paper, ours), len(ours.values))
+    return _ratio(paper, ours, ours.mean, _error_of_mean(paper, ours))
 
 
 def verdict(paper: Published, ours: Ours) -> str:
@@ -220,7 +221,7 @@ def verdict_of_median(paper: Published, ours: Ours) -> str:
     """The same words about our median; with fewer than 5 seeds about our mean."""
     if ours.too_short or ours.refused or len(ours.values) < FEWEST_FOR_QUARTILES:
         return verdict(paper, ours)
-    return _ratio(paper, ours.median, ours.median_error, len(ours.values)).verdict
+    return _ratio(paper, ours, ours.median, ours.median_error).verdict
 
 
 def headline(board: pandas.DataFrame) -> dict[str, int]:
@@ -260,9 +261,14 @@ def _error_of_mean(paper: Published, ours: Ours) -> float:
     if len(ours.values) > 1:
         return ours.sd / math.sqrt(len(ours.values))
     splits = _splits_of_a_standard_error(paper.item)
-    if math.isnan(paper.sd) and ours.trials is not None:
-        return math.sqrt(ours.mean * (100 - ours.mean) / ours.trials)
-    return paper.sd if splits is None else math.sqrt(splits) * max(paper.sd, paper.resolution)
+    if math.isnan(paper.sd):
+        return _binomial(paper, ours.mean, ours.trials)
+    return math.sqrt(splits or 1) * max(paper.sd, paper.resolution)
+
+
+def _binomial(paper: Published, share: float, trials: int | None) -> float:
+    """The standard error of a share of so many trials; NaN where it is no such share."""
+    return math.nan if trials is None else math.sqrt(share * (_whole(paper) - share) / trials)
 
 
 def _splits_of_a_standard_error(item: str) -> int | None:
@@ -272,13 +278,14 @@ def _splits_of_a_standard_error(item: str) -> int | None:
     return 5 if item.endswith("/protein") else 20
 
 
-def _ratio(paper: Published, number: float, error: float, seeds: int) -> Ratio:
-    theirs, *spreads = _log_error(paper, paper.mean, paper.sd, paper.resolution)
+def _ratio(paper: Published, ours: Ours, number: float, error: float) -> Ratio:
+    scatter = _binomial(paper, paper.mean, ours.trials) if math.isnan(paper.sd) else paper.sd
+    theirs, *spreads = _log_error(paper, paper.mean, scatter, paper.resolution)
     mine, own_spread = _log_error(paper, number, error)
     if _printed_as_zero(paper):
         own_spread = math.inf
     spread = math.hypot(*(each for each in (*spreads, own_spread) if not math.isnan(each)))
-    half = _quantile(own_spread, spread, seeds) * spread
+    half = _quantile(own_spread, spread, len(ours.values)) * spread
     value, low, high = (_exp(mine - theirs + shift) for shift in (0.0, -half, half))
     return Ratio(value, low, high)
 
@@ -301,9 +308,12 @@ def _is_logarithm(paper: Published) -> bool:
     return paper.metric.endswith(("log_likelihood", "nll"))
 
 
+def _whole(paper: Published) -> float:
+    return 100.0 if "percent" in paper.metric else 1.0
+
+
 def _error(paper: Published, number: float) -> float:
-    whole = 100.0 if "percent" in paper.metric else 1.0
-    return whole - number if paper.better == "higher" else number
+    return _whole(paper) - number if paper.better == "higher" else number
 
 
 def _log_error(paper: Published, number: float, *spreads: float) -> tuple[float, ...]:
@@ -377,6 +387,8 @@ def _row(paper: Published, setting: str, ours: Ours | None, profile: Profile, ex
         judged, compared = (verdict(paper, ours), verdict_of_median(paper, ours)), ratio(paper, ours)
     numbers = (ours.mean, ours.sd, ours.median, min(ours.values), max(ours.values), *astuple(compared))
     lengths = (ours.steps, ours.printed_steps)
+    if profile.name != "paper":
+        judged, lengths = ("no verdict",) * 2, (ours.steps, None)
     return (*head, *numbers, len(ours.values), *lengths, profile.name, ours.deviations, *judged)
 
 

@@ -37,7 +37,7 @@ def table(rows: Iterable[Any], columns: Sequence[str] | None = None) -> Markdown
 
 
 def half_interval(differences: np.ndarray, overlap: float = 1 / 9) -> float:
-    """Return half of the 95 % interval of the mean of ``n`` paired differences over random splits; 0 for one split.
+    """Return half of the 95 % interval of the mean of ``n`` paired differences over random splits; NaN for one split.
 
     Splits share training data, for which the variance ``s² (1/n + overlap)`` of Nadeau and Bengio (2003) allows.
 
@@ -45,7 +45,7 @@ def half_interval(differences: np.ndarray, overlap: float = 1 / 9) -> float:
         overlap: test rows over training rows of a split.
     """
     if len(differences) < 2:
-        return 0.0
+        return math.nan
     scale = differences.std(ddof=1) * math.sqrt(1 / len(differences) + overlap)
     return float(student.ppf(0.975, len(differences) - 1) * scale)
 

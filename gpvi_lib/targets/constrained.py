@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -156,6 +157,7 @@ class Constrained:
     Attributes:
         dim: d, how many real numbers all parameters have.
         shapes: of each parameter.
+        target: the target that was given as ``log_prob``; ``None`` for a function.
 
     Raises:
         GPVIError: for a part that is no constraint, a constraint without bijection, a shape that it cannot have, or
@@ -193,27 +195,34 @@ class Constrained:
         self.shapes = {part.name: part.shape for part in self._parts}
         self._sizes = [part.free.numel() for part in self._parts]
         self.dim = sum(self._sizes)
-        self._of_values, self.num_data = self._function(log_prob, num_data)
+        given: Any = log_prob
+        self.target: Target | None = given if hasattr(given, "log_prob") else None
+        self._log_joint: Callable[..., Tensor] | None = given if self.target is None else None
+        self.num_data = self._number_of_data(num_data)
         self._checked = False
 
-    def _function(self, log_prob, num_data: int | None) -> tuple[Callable[..., Tensor], int | None]:
-        """The log-density of a dict, whatever was given, and N."""
-        if not hasattr(log_prob, "log_prob"):
-            if not callable(log_prob):
-                raise GPVIError(f"log_prob must be a function of a dict of tensors, or a target, got {log_prob!r}")
+    def _number_of_data(self, num_data: int | None) -> int | None:
+        """N, after a look at what was given as density."""
+        if self.target is None:
+            if not callable(self._log_joint):
+                raise GPVIError(
+                    f"log_prob must be a function of a dict of tensors, or a target, got {self._log_joint!r}"
+                )
             if num_data is not None:
                 check_count("num_data", num_data)
-            return log_prob, num_data
+            return num_data
         size = sum(shape.numel() for shape in self.shapes.values())
-        if log_prob.dim != size:
-            raise GPVIError(f"the target has {log_prob.dim} dimensions and the parts {size} entries: give it others")
+        if self.target.dim != size:
+            raise GPVIError(f"the target has {self.target.dim} dimensions and the parts {size} entries: give it others")
+        return getattr(self.target, "num_data", None) if num_data is None else num_data
 
-        def of_values(values: Values, *batch: Tensor) -> Tensor:
-            return log_prob.log_prob(
-                torch.cat([value.reshape(len(value), -1) for value in values.values()], dim=-1), *batch
-            )
-
-        return of_values, getattr(log_prob, "num_data", None) if num_data is None else num_data
+    def _of_values(self, values: Values, *batch: Tensor | None) -> Float[Tensor, " n"]:
+        """The log-density of a dict, whatever was given."""
+        if self._log_joint is not None:
+            return self._log_joint(values, *batch)
+        assert self.target is not None, "one of the two was given"
+        flat = torch.cat([value.reshape(len(value), -1) for value in values.values()], dim=-1)
+        return self.target.log_prob(flat, *batch)
 
     def _forward(self, x: Float[Tensor, "*batch d"]) -> tuple[Values, Float[Tensor, "*batch"]]:
         """Constrained values and the log-determinant of all of them."""

@@ -141,6 +141,7 @@ def test_on_figure_8_softplus_is_ahead_of_tanh_and_relu_on_every_seed():
     lead = elbo["softplus"] - elbo["tanh"]
     assert round(lead.min(), 1) == 0.2 and round(lead.max(), 1) == 4.5
     assert all((elbo["softplus"] > elbo[unit]).sum() >= 2 for unit in UNITS - {"softplus"})
+    assert all((share == 0).all() for share in of_problem("classes", "negative_share").values())
     assert (elbo["softplus"] > elbo["relu"]).all() and (elbo["elu"] > elbo["softplus"]).sum() == 1
 
 

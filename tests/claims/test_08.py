@@ -60,7 +60,7 @@ def test_how_many_draws_have_the_error_of_table_2s_hmc():
     draws, error = 1 + of_one_draw / printed.mean**2, (of_one_draw / 35) ** 0.5
     said = (
         f"Table 2's error of the covariance is {printed.mean}. By the formula of "
-        "[13](13-bayesian-linear-regression.ipynb) that is the error of about "
+        "[13](13-bayesian-linear-regression.ipynb), of a root mean square, that is the error of about "
         f"{round(draws, -1):.0f} draws, and 36 draws would have {error:.2f}."
     )
     assert said in told("08")

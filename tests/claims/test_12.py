@@ -297,8 +297,14 @@ def test_printed_gpvi_is_printed_but_for_its_batch():
 def test_printed_gpvi_has_these_widths_divergences_and_distances():
     text, svgd = told("12"), "amortized_svgd"
     widths = [end(HELPER, name)["width_ratio"] for name in WAVES]
-    assert f"has {min(widths):.2f} to {max(widths):.2f} of it on waves that it covers in part" in text
-    assert f"has {min(widths):.2f} to {max(widths):.2f} where it is, and less KL on all four." in text
+    assert f"has {min(widths):.2f} to {max(widths):.2f} of it on waves it covers in part" in text
+    said = "less KL on all four and more distance on the waves; noise and λ differ."
+    assert f"has {min(widths):.2f} to {max(widths):.2f} where it is, {said}" in text
+    last = [float(path(HELPER, name, "delivered")[-1]) for name in POTENTIALS]
+    said = f"at the end it is {last[0]:.2f} on twin moons and {min(last[1:]):.2f} to {max(last[1:]):.2f} on the waves."
+    assert said.replace("-0.", "−0.") in text
+    lowest = [float(np.nanmin(path(HELPER, name, "delivered"))) for name in POTENTIALS]
+    assert max(lowest) < 0.1 and min(lowest) < -0.1
     assert [round(end(HELPER, name)["spread_1"], 2) for name in WAVES] == [0.60, 0.88, 0.49]
     ours, rival = ([end(method, name)["kl"] for name in POTENTIALS] for method in (HELPER, svgd))
     assert (np.array(ours) < rival).all()
@@ -375,7 +381,7 @@ def test_the_helpers_map_is_folded_all_along_and_what_it_delivers_goes_up_and_do
 
 def test_the_planar_flow_arrives():
     cut, arrived = first("flow", "sinusoid"), end("flow", "sinusoid")
-    said = f"On the sinusoid the flow went from {cut['kl']:.2f} nats (8,000 steps, same seed) to {arrived['kl']:.2f}."
+    said = f"On the sinusoid the flow went from {cut['kl']:.2f} nats (8,000 steps) to {arrived['kl']:.2f}."
     assert said in told("12")
     assert [round(m["sliced_wasserstein"], 2) for m in (cut, arrived)] == [1.19, 0.09]
     assert round(arrived["width_ratio"], 2) == 1.04 and abs(arrived["kl_claimed"] - arrived["kl"]) < 0.001
@@ -506,11 +512,11 @@ def test_on_the_plain_elbo_the_generator_claims_a_negative_divergence_with_at_le
 # what the exact Jacobian changes
 
 
-@pytest.mark.parametrize("method", ["gpvi_exact_jac", "gpvi", "gpvi_best"])
-def test_where_a_map_does_not_fold_there_is_no_tail(method):
-    for runs in FIGURES.values():
-        every = [runs.record(method, seed).metrics for seed in runs.seeds]
-        assert all(m["repulsion_tail"] < 1.6 for m in every if minority(m["negative_share"]) < 1e-4)
+@pytest.mark.parametrize(("method", "number"), [("gpvi_exact_jac", 6), ("gpvi", 1), ("gpvi_best", 10)])
+def test_where_a_map_does_not_fold_there_is_no_tail(method, number):
+    every = [runs.record(method, seed).metrics for runs in FIGURES.values() for seed in runs.seeds]
+    tails = [m["repulsion_tail"] for m in every if minority(m["negative_share"]) < 1e-4]
+    assert len(tails) == number and max(tails) < 1.6
 
 
 def test_on_sin_split_a_burst_comes_with_a_change_of_sign():
