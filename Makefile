@@ -37,6 +37,7 @@ help: ## print this list
 
 # built-from holds the path and the lock that the environment was built from: whole only once the build
 # is, and there from the first moment, so that a folder without it is never mistaken for ours.
+# .venv.building holds the process that builds: a second one would remove what the first has made.
 # installed-from is the pyproject.toml of the last editable install.
 env: ## build .venv from requirements.lock; does nothing while both stay the same
 ifeq ($(strip $(VENV)),)
@@ -56,6 +57,13 @@ else
 	  if [ "$(VENV)" != .venv ] && [ -n "$$(ls -A "$(VENV)" 2>/dev/null)" ] && [ ! -e "$(VENV)/built-from" ]; then \
 	    fail "$(VENV) is there already and not made by this Makefile; name another folder, or use it as it is: make VENV= PYTHON=$(VENV)/bin/python"; \
 	  fi; \
+	  folder="$(VENV)"; building="$${folder%/}.building"; \
+	  mkdir -p "$$(dirname "$$building")"; \
+	  if ! mkdir "$$building" 2>/dev/null && kill -0 "$$(cat "$$building/process" 2>/dev/null)" 2>/dev/null; then \
+	    fail "$(VENV) is being built already, by process $$(cat "$$building/process"): wait until it is done, and run make again"; \
+	  fi; \
+	  trap 'rm -rf "$$building"' EXIT; \
+	  echo $$$$ > "$$building/process"; \
 	  echo "gpvi: building $(VENV) with Python $$found (about 6 GB on Linux; minutes, once)"; \
 	  rm -rf "$(VENV)"; \
 	  mkdir -p "$(VENV)"; \

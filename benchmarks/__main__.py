@@ -231,11 +231,15 @@ def main(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")] = None,
     repeats: Annotated[int, typer.Option(min=3, help="Rounds in which all methods take turns.")] = 7,
-    size: Annotated[list[str] | None, typer.Option(help="Only these sizes; may be given again.")] = None,
+    size: Annotated[
+        list[str] | None, typer.Option(help="Only these sizes, into a result of its own; may be given again.")
+    ] = None,
     cpu_time: Annotated[
         bool, typer.Option("--cpu-time", help="CPU time of one thread instead of elapsed time, on a busy machine.")
     ] = False,
-    only_steps: Annotated[bool, typer.Option("--only-steps", help="Leave out growth and peers.")] = False,
+    only_steps: Annotated[
+        bool, typer.Option("--only-steps", help="Leave out growth and peers, into a result of its own.")
+    ] = False,
     only_memory: Annotated[
         bool, typer.Option("--only-memory", help="Keep the times of this machine's last run, and measure memory anew.")
     ] = False,
@@ -246,7 +250,8 @@ def main(
         raise typer.BadParameter("--cpu-time is the time of one thread of a CPU: add --threads 1 and no GPU")
     torch.set_num_threads(threads)
     name = re.sub(r"[^a-z0-9]+", "-", provenance.device_name(torch_device).lower()).strip("-")
-    path = paths.results_root() / "bench" / f"{name}.json"
+    part = "-part" if size or only_steps else ""  # beside the whole result, which it is not to replace
+    path = paths.results_root() / "bench" / f"{name}{part}.json"
     if only_memory and not path.exists():
         raise typer.BadParameter(f"--only-memory needs the times of a run, and there is no {paths.shown(path)}")
     if only_memory:

@@ -159,6 +159,11 @@ class LangevinNetwork(Sampler):
         """η, ``(T, d)`` or ``(T, 1)``."""
         return self.rho.exp() if self.ceiling is None else self.ceiling * self.rho.sigmoid()
 
+    @property
+    def fixed_number(self) -> int | None:
+        """That of the start."""
+        return self.start.fixed_number
+
     def inputs(self, num_samples: int | None, rng: torch.Generator) -> ChainInputs:
         """Draw all that is random in ``n`` chains."""
         return self._inputs(self.start.sample(self._number(num_samples), rng), rng)

@@ -114,6 +114,7 @@ def test_the_command_writes_what_it_prints(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(timing, "peak_memory", lambda *arguments: 1.0)
     main(device="cpu", threads=1, repeats=1, size=["linear regression"], cpu_time=True, only_steps=True)
     (path,) = (tmp_path / "bench").glob("*.json")
+    assert path.stem.endswith("-part")
     result = json.loads(path.read_text())
     assert {row["method"] for row in result["steps"]} == {*cases.OBJECTIVES, "score"}
     assert all(row["ratio"] == 1 for row in result["steps"] if row["method"] == "amortized_svgd")
@@ -122,7 +123,9 @@ def test_the_command_writes_what_it_prints(monkeypatch, tmp_path, capsys):
     assert path.with_suffix(".md").read_text() == report(result) and report(result) in out
     assert "CPU time" in report(result)
     monkeypatch.setattr(timing, "peak_memory", lambda *arguments: 2.0)
-    main(device="cpu", threads=1, only_memory=True)
+    with pytest.raises(typer.BadParameter, match="there is no"):  # the whole result is another, and not there yet
+        main(device="cpu", threads=1, only_memory=True)
+    main(device="cpu", threads=1, only_memory=True, only_steps=True)
     again = json.loads(path.read_text())
     assert {row["memory_mb"] for row in again["steps"] if row["method"] != "score"} == {2.0}
     assert [row["ms"] for row in again["steps"]] == [row["ms"] for row in result["steps"]]

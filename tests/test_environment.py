@@ -280,6 +280,24 @@ def test_the_environment_is_rebuilt_only_for_another_lock(lock, rebuilt, tmp_pat
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("running", [True, False], ids=["running", "killed"])
+def test_a_second_make_does_not_remove_what_the_first_is_building(running, tmp_path):
+    """The folder beside it holds the process that builds; of one that was killed it is no obstacle."""
+    half, building = tmp_path / "an env" / "half", tmp_path / "an env.building"
+    (half.parent / "bin").mkdir(parents=True)
+    building.mkdir()
+    for path in (half, half.parent / "built-from"):
+        path.write_text("")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (building / "process").write_text(f"{os.getpid() if running else ended.pid}\n")
+    python = write_python(tmp_path / "python3", '"-m venv"*) exit 3;;')
+    done = make("env", f"PYTHON={python}", f"VENV={half.parent}")
+    assert done.returncode != 0 and half.exists() == building.exists() == running
+    assert (f"is being built already, by process {os.getpid()}" in done.stderr) == running
+    assert ("building" in done.stdout) == (not running)
+
+
 # What `make processors` sets, one processor a line.
 ROUNDING = (
     "ATEN_CPU_CAPABILITY",

@@ -10,6 +10,7 @@ from gpvi_lib import (
     FlatMLP,
     Gaussian,
     Generator,
+    LangevinNetwork,
     LearnedNoise,
     MeanField,
     NegativeELBO,
@@ -36,6 +37,10 @@ def test_a_sampler_says_how_many_points_it_has_and_one_around_it_too():
         around.append(PointEstimate(PointEstimate(sampler)))
         assert [one.fixed_number for one in around] == [number] * 4
     assert Generator(3, seed=0).fixed_number is None
+    target = Gaussian(torch.zeros(2), torch.eye(2))
+    starts = {5: particles(5, 2), None: MeanField(torch.zeros(2))}
+    chains = {number: LangevinNetwork(start, target, 2, step_size=0.1) for number, start in starts.items()}
+    assert {number: one.fixed_number for number, one in chains.items()} == {5: 5, None: None}
 
 
 def test_particles_behind_a_point_estimate_can_be_fitted():

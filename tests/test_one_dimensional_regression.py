@@ -258,7 +258,9 @@ def test_configurations_hold_all_that_decides():
             assert found["reference"] == experiment.reference_config("nuts", profile)
     for method in ("svgd", "gfsf", "amortized_svgd"):
         assert one.config(method, "paper")["steps"] == 50_000
-        assert one.deviations(method, "paper") == "our network (50 hidden units) and prior"
+        said = "our network (50 hidden units) and prior; rate, and critic where there is one, printed for other tasks"
+        assert one.deviations(method, "paper") == said
+    assert one.deviations("deep_ensemble", "paper").startswith("our network (50 hidden units), no prior")
     assert one.deviations("ksd", "paper").startswith("10,000 of 50,000 steps; our")
     assert "32 samples a step; learning rate" in one.deviations("gpvi_exact_density", "paper")
     published = {"step_size": 5e-4, "num_leapfrog": 25, "num_steps": 25_000, "burn_in": 20_000}

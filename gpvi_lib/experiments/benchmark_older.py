@@ -2,10 +2,10 @@ r"""Rows of the benchmark on targets of other experiments: Table 2, Figures 1, 8
 
 A row ``<target>_<method>`` is measured as the rows of the target's own experiment are: ``sigma_error``, ``w1`` or
 ``total_variation``, of as many draws. Nothing is tuned here. The exact density has the settings of its own row on that
-target, and L′ takes them over with its own objective. SVGD, GFSF, the Langevin network and the short chains have those
-of :mod:`.benchmark`, the latter two in units of the prior's scale; SVGD on functions has SVGD's, with the printed prior
-of functions. Where a toy has no row of the exact density, of GPVI or of mean field, these have their settings of
-Figure 8.
+target, and L′ takes them over with its own objective, all data a step. SVGD, GFSF, the Langevin network and the short
+chains have those of :mod:`.benchmark`, the latter two in units of the prior's scale; SVGD on functions has SVGD's, with
+the printed prior of functions. Where a toy has no row of the exact density, of GPVI or of mean field, these have their
+settings of Figure 8.
 """
 
 from __future__ import annotations

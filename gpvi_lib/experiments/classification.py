@@ -109,7 +109,8 @@ LONGER = dict.fromkeys(("svgd", "amortized_svgd", "gpvi_exact_jac"), ALL_STEPS)
 LONGER |= dict.fromkeys(("gfsf", "amortized_gfsf", "ksd", "amortized_ksd", "mf_vi", "deep_ensemble"), MORE_STEPS)
 LONGER |= {"gpvi": 20_000}
 FULL_LENGTH = {f"{row}_{classes}": (classes, row, steps) for classes in (4, 2) for row, steps in LONGER.items()}
-FULL_LENGTH |= {"gpvi_exact_jac_4": (4, "gpvi_exact_jac", 375_000)}
+COME_APART = 375_000
+FULL_LENGTH |= {"gpvi_exact_jac_4": (4, "gpvi_exact_jac", COME_APART)}
 """Name -> number of classes, row, and number of steps."""
 ALL_LENGTH = {name: (of, row, ALL_STEPS) for name, (of, row, steps) in FULL_LENGTH.items() if steps == MORE_STEPS}
 ALL_LENGTH |= {"gpvi_4": (4, "gpvi", MORE_STEPS)}
@@ -385,6 +386,8 @@ def _differences(method: str, profile: str, chosen: dict) -> str:
         common = "one data set, no prior, first weights N(0, 1)"
     rate = f"; learning rate {chosen['lr']:g} decaying to {chosen['final_lr']:g}" if chosen["final_lr"] else ""
     steps = "" if chosen["steps"] == ALL_STEPS else f"{chosen['steps']:,} of {ALL_STEPS:,} steps; "
+    if chosen["steps"] == COME_APART:
+        steps += "stopped when it had come apart; "
     return f"{steps}{common}{ours}{rate}"
 
 

@@ -359,7 +359,8 @@ def _differences(potential: str, row: str, config: dict) -> str:
     chosen = config["sampler"]
     noise = chosen["base_stdev" if chosen["kind"] == "flow" else "input_stdev"]
     steps = "" if config["steps"] == ENERGY_STEPS else f"{config['steps']:,} steps instead of {ENERGY_STEPS:,}, "
-    found = f"{steps}input noise {noise:g}"
+    chosen_by = " (by KL on the sinusoid)" if row == "gpvi" and chosen["noise_scale"] else " (by early trials)"
+    found = f"{steps}input noise {noise:g}{chosen_by if row in PRINTED else ''}"
     found += "" if potential == "twin_moons" else ", target confined along x1"
     found += f", {HELPER_SAMPLES} samples a step instead of {SAMPLES}" if row == "gpvi" else ""
     found += ", no λ" if row.startswith("gpvi") and chosen["noise_scale"] is None else ""

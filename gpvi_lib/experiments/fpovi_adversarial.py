@@ -166,9 +166,11 @@ def deviations(method: str, profile: str) -> str:
     if profile != "paper":
         return f"{profile} size, digits"
     size = SIZES[profile]
-    parts = [f"{size['epochs']} of {PRINTED_EPOCHS:,} epochs", f"{size['attacked']} images attacked"]
+    parts = [f"{size['epochs']} of {PRINTED_EPOCHS:,} epochs", f"{size['attacked']} images attacked in the figure"]
     if method in ("f_svgd", "f_gfsf"):
         parts.append("closed-form prior on centred logits")
+    if method == "deep_ensemble":
+        parts.append("no prior")
     return "; ".join(parts)
 
 
@@ -186,6 +188,7 @@ EXPERIMENTS = (
             Score("fpovi/table9/mnist", "test_nll", "lower", "test_nll", **AT_PAPER),
         ),
         deviations=deviations,
+        rows={method: (method, "control") for method in ("deep_ensemble", "f_gfsf")},
         data_sets=data_sets,
     ),
 )

@@ -65,7 +65,8 @@ SPECS: dict[str, dict] = {
 }  # fmt: skip
 SPECS |= {f"{method}_wide_start": SPECS[method] | {"start": 10**0.5} for method in ("f_svgd", "svgd")}
 SPECS["gp_as_networks"] = SPECS["gp"]
-"""Controls: networks that start √10 wider a layer, as in the code, and a process with the networks' prior variance."""
+CONTROLS = ("f_svgd_wide_start", "svgd_wide_start", "gp_as_networks")
+"""Networks that start √10 wider a layer, as in the code, and a process with the networks' prior variance."""
 NETWORKS_VARIANCE = {"wheel": 350.0, "mushroom": 5_600.0}
 """Of an arm's value under the networks' prior, about: sd 18 to 24 on the wheel and 75 on mushrooms."""
 SIZES: dict[str, dict] = {
@@ -368,11 +369,16 @@ def deviations(bandit: str, method: str, profile: str, printed_rounds: bool = Fa
     if profile != "paper":
         parts.insert(0, f"{profile} size" + (", digits for mushrooms" if bandit == "mushroom" else ""))
     if is_process(method):
-        parts.append(f"one process an arm, its last {SPECS['gp']['most']:,} rewards")
+        found = config(bandit, method, profile, printed_rounds)
+        parts.append(f"one process an arm (printed: one for all), its last {SPECS['gp']['most']:,} rewards")
+        parts.append(f"variance {found['prior_variance']:g} and noise {found['noise']:g} fixed")
+        parts.append("the kernel's length from 500 contexts, also of rounds to come")
     elif not method.endswith("_wide_start"):
         parts.append("networks start √10 a layer nearer to 0 than in the paper's code")
     if method == "mf_vi":
         parts.append("rate and samples are ours (printed: those of Riquelme et al.)")
+    if method == "bootstrap":
+        parts.append("steps and rates are ours, no clipping (printed: those of Riquelme et al.)")
     return "; ".join(parts)
 
 
@@ -392,7 +398,7 @@ def _of(bandit: str, printed_rounds: bool) -> Experiment:
             ),
         ),
         deviations=partial(deviations, bandit, printed_rounds=printed_rounds),
-        rows={"mf_vi": ("bbb", "printed")},
+        rows={"mf_vi": ("bbb", "printed")} | {method: (method, "control") for method in CONTROLS},
         data_sets=partial(data_sets, bandit),
         instead_of=(name,) if printed_rounds else (),
     )  # fmt: skip

@@ -87,9 +87,10 @@ def deviations(method: str, profile: str) -> str:
     if profile != "paper":
         return f"{profile} size, digits"
     parts = [f"{SIZES[profile]['epochs']} of {PRINTED_EPOCHS:,} epochs"]
+    prior = "prior N(0, 1/outputs) of a layer (printed: standard normal)"
     parts += {
-        "f_svgd": ["closed-form prior on centred logits"],
-        "svgd": ["prior N(0, 1/outputs) of a layer (printed: standard normal)"],
+        "f_svgd": ["closed-form prior on centred logits", prior],
+        "svgd": [prior],
         "deep_ensemble": ["no prior"],
     }.get(method, [])
     return "; ".join(parts)
@@ -110,6 +111,7 @@ EXPERIMENTS = (
             ),
         ),
         deviations=deviations,
+        rows={"deep_ensemble": ("deep_ensemble", "control")},
         data_sets=data_sets,
     ),
 )  # fmt: skip

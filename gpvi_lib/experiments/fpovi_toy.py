@@ -341,6 +341,10 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
 def deviations(method: str, profile: str) -> str:
     """What differs from the paper's figure, which prints no numbers."""
     parts = [] if profile == "paper" else [f"{profile} size"]
+    if method != "f_svgd_best":
+        parts.append("settings of the authors' script (not printed)")
+    if method == "deep_ensemble":
+        parts.append("no method of this paper, no prior")
     if method == "f_svgd_best":
         parts.append("closed-form prior at all points, extra points uniform to 1 sd beyond the data")
         parts.append(f"rate {BEST['lr']:g} falling to {BEST['final_lr']:g}")
@@ -361,7 +365,7 @@ EXPERIMENTS = (
         run=run,
         scores=SCORES,
         deviations=deviations,
-        rows={"f_svgd_best": ("f_svgd", "best")},
+        rows={"f_svgd_best": ("f_svgd", "best"), "deep_ensemble": ("deep_ensemble", "control")},
     ),
     Experiment(
         name="fpovi-toy-controls",

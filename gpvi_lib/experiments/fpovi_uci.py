@@ -226,8 +226,10 @@ def deviations(name: str, shape: str, method: str, profile: str) -> str:
     parts = [f"{number} fixed split{'s' * (number > 1)}"]
     if SHAPES[shape] in VALIDATION:
         parts.append("a tenth of the training part held out")
-    elif shape:
-        parts.append("last epoch")
+    if not is_ours(method) and method != "deep_ensemble":
+        parts.append("prior N(0, 1/outputs) of a layer, as in the authors' code")
+    if SPECS[method].get("objective", {}).get("points") == PRINTED["points"]:
+        parts.append("points are jittered data, as there")
     if method == "gp":
         parts.append("exact posterior of the closed-form prior, σ by evidence")
     if method in WITHOUT:
@@ -239,7 +241,6 @@ def deviations(name: str, shape: str, method: str, profile: str) -> str:
         parts.append(f"closed-form prior at up to {points} points, σ inferred, prior N(0, 1/fan-in)")
         rates = config(name, SHAPES[shape], method, profile)
         parts.append(f"rate {rates['lr']:g} falling to {rates['final_lr']:g}, inputs not divided by √p")
-        parts.append("extra points of a density estimate")
     return "; ".join(parts)
 
 
@@ -296,7 +297,8 @@ def _of(name: str, shape: str) -> Experiment:
         run=run,
         scores=_scores(name, shape),
         deviations=partial(deviations, name, shape),
-        rows={method: (method, "best") for method in _methods(name, shape) if is_ours(method)},
+        rows={method: (method, "best") for method in _methods(name, shape) if is_ours(method)}
+        | {method: (method, "control") for method in _methods(name, shape) if method == "deep_ensemble"},
         data_sets=partial(data_sets, name),
     )
 

@@ -231,8 +231,9 @@ def deviations(method: str, profile: str, lengths: dict[str, int] = STEPS) -> st
     steps = f"{lengths[profile]:,} steps" + (", no λ" if method.startswith("gpvi") else "")
     if profile != "paper":
         return f"{profile} size: {steps}, learning rate 3e-2 decaying"
+    steps = f"linear maps, relative errors; {steps}"
     if method not in BEST:
-        return f"linear maps; {steps}, learning rate, batch and helper of Table 7: not printed for this table"
+        return f"{steps}, learning rate, batch and helper of Table 7: not printed for this table"
     ours = f"{steps}, learning rate 1e-2 decaying to 1e-5"
     return f"{ours}; helper of width 32 with learning rate 1e-3, 50 samples a step" if method == "gpvi_best" else ours
 

@@ -224,7 +224,7 @@ def deviations(method: str, profile: str) -> str:
     if profile != "paper":
         return f"{profile} size"
     found = config(method, profile)
-    parts = ["noise learned" if found.get("type2") else "noise known, 0.3"]
+    parts = [] if found.get("type2") else ["noise known, 0.3 (printed: learned)"]
     if found["steps"] != STEPS:
         parts.append(f"{found['steps']:,} steps, printed {STEPS:,}")
     if found["prior_scale"] != 1.0:
@@ -241,8 +241,8 @@ def deviations(method: str, profile: str) -> str:
         "livi_diagonal": ["one trained s per weight", "decaying rate"],
         "livi_diagonal_from_mode": ["one trained s per weight", "starts at a mode", "decaying rate"],
         "mf_vi_best": ["16 samples a step", "decaying rate"],
-        "gpvi_exact_density": ["no method of this paper", "one trained λ per weight"],
-        "gpvi_exact_density_fixed": ["no method of this paper", "λ = 0.009"],
+        "gpvi_exact_density": ["no method of this paper", "one trained λ per weight", "decaying rate"],
+        "gpvi_exact_density_fixed": ["no method of this paper", "λ = 0.009", "decaying rate"],
     }.get(method, [])
     return "; ".join(parts)
 

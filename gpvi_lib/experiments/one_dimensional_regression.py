@@ -463,6 +463,8 @@ def deviations(method: str, profile: str) -> str:
 def _differences(method: str, chosen: dict) -> str:
     """What a row's configuration at ``paper`` has that is not printed, or printed otherwise."""
     ours = f"our network ({HIDDEN} hidden units) and prior"
+    if method == "deep_ensemble":
+        ours = f"our network ({HIDDEN} hidden units), no prior"
     if method == "hmc":
         return f"settings printed for other tasks, 4 chains; {ours}"
     if method == "hmc_best":
@@ -471,6 +473,8 @@ def _differences(method: str, chosen: dict) -> str:
     steps = chosen["steps"]
     parts = [] if steps == LINE_STEPS else [f"{steps:,} of {LINE_STEPS:,} steps"]
     parts.append(ours)
+    if method in PRINTED:
+        parts.append("rate, and critic where there is one, printed for other tasks")
     if method in BEST:
         samples, inverse = (SPECS[method]["objective"].get(key) for key in ("num_samples", "inverse"))
         parts.append("exact inverse" if inverse else "")

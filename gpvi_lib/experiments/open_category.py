@@ -465,15 +465,17 @@ def _setting(config: dict) -> list[str]:
     prior = "flat" if config["objective"]["kind"] == "likelihood" else config["prior"]
     rate = [] if config["lr"] == PRINTED_LR else [f"learning rate {config['lr']:g}"]
     inverse = ["exact inverse"] if config["objective"].get("inverse", {}).get("kind") == "block" else []
-    return rate + priors.get(prior, []) + inverse + _noise_scale(config["sampler"])
+    return rate + priors.get(prior, []) + inverse + _noise_scale(config)
 
 
-def _noise_scale(sampler: dict) -> list[str]:
+def _noise_scale(config: dict) -> list[str]:
     """What a generator's λ is, where it is not the printed 1."""
+    sampler = config["sampler"]
     if not sampler.get("train_noise_scale"):
         return []
     one_for_all = "noise_scale_unit" not in sampler
-    return [f"one trained λ from {sampler['noise_scale']:g}" if one_for_all else "one trained λ per weight"]
+    found = f"one trained λ from {sampler['noise_scale']:g}" if one_for_all else "one trained λ per weight"
+    return [f"{found} at rate {config.get('noise_scale_lr') or config['lr']:g}"]
 
 
 def image_deviations(dataset: str, length: str, method: str, profile: str, known: Sequence[int] = KNOWN_CLASSES) -> str:

@@ -57,10 +57,10 @@ SPECS: dict[str, dict] = {
     },
 }  # fmt: skip
 LIVI_BASELINES = ("hmc", "deep_ensemble")
+"""What is printed in LIVI's Table 1 too."""
 BATCH_SIZE = 100
 MIXED = 1.1
 """The largest R-hat, the median over test inputs in the mean over splits, of chains that count as mixed."""
-"""What is printed in LIVI's Table 1 too."""
 THEN = {"seed": 54_321}
 """What the first records were evaluated with, see :func:`differing`."""
 SIZES: dict[str, dict] = {

@@ -202,7 +202,7 @@ def averaged(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 def rng_of(context: RunContext, number: int) -> torch.Generator:
-    """Randomness for one purpose."""
+    """Randomness for one purpose; the test problems of a seed share it, starts and noise."""
     return torch.Generator(context.device).manual_seed(10_000 * number + context.seed)
 
 
@@ -401,7 +401,7 @@ def deviations(method: str, profile: str) -> str:
     if found["row"] in TRAINED:
         parts.append(f"{found['steps']:,} steps")
     if found["row"] in BY_TEST:
-        parts.append("step chosen by the test likelihood")
+        parts.append("step chosen by the test likelihood (printed: by the measure shown)")
     elif found["row"] in BY_TRAINING:
         parts.append("step chosen on the training posteriors")
     return "; ".join([*parts, "start, minibatch, optimiser and split are ours (not printed)"])

@@ -311,7 +311,16 @@ def deviations(method: str, profile: str) -> str:
         parts.append(f"{found['steps']:,} steps, {found['objective']['num_samples']} samples")
     if method in ("constant_fine", "power_free", "random_search") or method.startswith("power_free_ksd"):
         parts.append("candidates that the paper does not have")
+    if found["kind"] != "trained":
+        parts.append(f"step chosen by {_criterion(method, found['kind'])}")
     return "; ".join(parts)
+
+
+def _criterion(method: str, kind: str) -> str:
+    """What the candidates of a rule are compared by."""
+    if method.startswith("power_free_ksd"):
+        return "the KSD of samples"
+    return "the exact KL that is reported" if kind == "schedule" else "the KL of a histogram"
 
 
 PAPERS = ("svgd_full", "ksd_u", "constant", "power")

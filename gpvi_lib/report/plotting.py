@@ -250,7 +250,15 @@ def figure_data(fig: Figure) -> dict[str, Any]:
     """
     data = {"title": fig.get_suptitle(), "axes": [_axes_data(axes) for axes in fig.axes]}
     data["legends"] = [[text.get_text() for text in legend.get_texts()] for legend in fig.legends]
+    if texts := _texts_beside_axes(fig):
+        data["texts"] = texts
     return data
+
+
+def _texts_beside_axes(fig: Figure) -> list[str]:
+    """Labels of all axes together (``supxlabel``), titles of subfigures, and texts of the figure."""
+    shown = [text for part in (fig, *fig.subfigs) for text in part.texts if text.get_gid() != _PROFILE_NOTE]
+    return [text.get_text() for text in shown if text.get_text() not in ("", fig.get_suptitle())]
 
 
 def _note_profile(fig: Figure, profile: str) -> Bbox:

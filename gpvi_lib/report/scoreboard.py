@@ -230,10 +230,15 @@ def headline(board: pandas.DataFrame) -> dict[str, int]:
     Table 5 repeats Table 1's rows, and Table 2's μ may be another quantity than ours (notebook 13): neither counts.
     """
     of_paper = board[board["item"].str.startswith("gpvi/") & (board["setting"] == "printed")]
-    of_paper = of_paper[of_paper["paper_mean"].notna() & (of_paper["metric"] != "mu_error")]
-    repeated = of_paper["item"].str.startswith("gpvi/table5") & (of_paper["method"] != "gpvi_exact_jac")
-    counts = of_paper.loc[~repeated, "verdict"].value_counts()
+    counts = each_once(of_paper)["verdict"].value_counts()
     return {word: int(counts.get(word, 0)) for word in (*WORDS, "not run")}
+
+
+def each_once(board: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows with a published number that is the quantity that ours is, without those that repeat another's."""
+    published = board[board["paper_mean"].notna() & (board["metric"] != "mu_error")]
+    repeated = published["item"].str.startswith("gpvi/table5") & (published["method"] != "gpvi_exact_jac")
+    return published[~repeated]
 
 
 def words(verdict: str, verdict_median: str) -> str:

@@ -98,7 +98,8 @@ def test_4_one_warm_step_diverges_and_a_converged_solver_does_not():
     for noise in ("", "_fixed_noise"):
         last = Runs("inverse-solvers-long").metric(f"bicgstab_warm{noise}", "last_step")
         assert len(last) == 3 and last.max() < 100
-    assert "ends in NaN within 100 steps, on fixed noise too (3 seeds); with λ = 1, another start, it" in told()
+    assert "ends in NaN within 100 steps, on fixed noise too (3 seeds); with λ = 1, another start, it trains;" in told()
+    assert "so do, without λ, converged solves, and one iteration from zero, on two of three problems" in told()
 
 
 def test_5_directions_lost():
@@ -107,6 +108,8 @@ def test_5_directions_lost():
     assert f"printed: {lost} of 10 runs lose a direction." in told()
     assert f"the printed helper network loses a direction in {lost} of 10 runs." in told()
     assert not test_13.lost("gpvi_exact_jac") and not test_13.lost("gpvi_best")
+    said = "with the exact inverse, and at our settings (faster, wider helper, decaying rate), none |"
+    assert f"(under a tenth of its variance is left); {said}" in told()
 
 
 def test_6_the_exact_inverse_in_five_dimensions():
@@ -133,10 +136,11 @@ def test_8_smooth_units_cut_the_critics_error_to_a_third():
     assert 0.28 < np.median(smooth) / np.median(relu) < 0.39
     before = Runs("gaussian-density-5d").metric("amortized_ksd", "kl")
     after = Runs("smooth-tables").metric("table1_5d_amortized_ksd", "kl")
-    assert (
-        f"its KL hardly ({np.median(before):.2f} to {np.median(after):.2f}; {len(after)} covariances, 10,000 steps; "
-        "appendix F)" in told()
+    said = "smooth units cut the amortised critic's median error of Σ to a third in five dimensions,"
+    said += (
+        f" its KL hardly ({np.median(before):.2f} to {np.median(after):.2f}; {len(after)} covariances, 10,000 steps;"
     )
+    assert f"{said} appendix F)" in told()
     text = f"six of ten only, in five dimensions from {np.median(before):.3f} to {np.median(after):.3f}"
     assert text in told() and (after < before).sum() == 6
 
@@ -154,6 +158,8 @@ def test_9_the_printed_chains_do_not_mix():
 
 def test_11_images():
     test_15.test_no_form_of_gpvi_is_ahead_of_the_strong_rivals()
+    assert "After 3 of MNIST's 100 epochs no form of GPVI has a clearly higher AUROC than mean field;" in told()
+    assert "after 3 of MNIST's 100 epochs no form of GPVI is clearly ahead of mean field by AUROC." in told()
     auroc = test_15.means()["auroc"]
     text = (
         f"AUROC {auroc['gpvi']:.2f} at λ = 1 as printed; trained λ {auroc['gpvi_best']:.3f} to "
@@ -168,7 +174,8 @@ def test_11_images():
         "after all 100 SVGD {:.3f}, an ensemble {:.3f}, mean field {:.3f} at the printed rate, SVGD {:.3f} at 100 times"
     )
     assert all(len(found) == 3 for found in means) and text.format(*(found.mean() for found in means)) in told()
-    smooth = Runs("digits-long-mnist").metric("gpvi_best_softplus", "auroc", [0])[0]
+    soft = Runs("digits-long-mnist").record("gpvi_best_softplus").metrics
+    smooth, right = soft["auroc"], soft["accuracy_percent"]
     half = Runs("open-category-mnist-half").record("gpvi_exact_density").metrics["auroc"]
     text = (
         "GPVI at ten times it {:.2f}, {:.2f} and {:.2f} (3 seeds), with softplus units {:.3f} (1 seed), "
@@ -181,10 +188,9 @@ def test_11_images():
     rates = [every.experiment.config(m, "paper")["lr"] for m in methods]
     assert [rate / rates[0] for rate in rates] == pytest.approx([1, 1, 1, 100, 10])
     test_15.test_softplus_units_keep_mnist_over_all_hundred_epochs()
-    assert (
-        f"after all hundred softplus (1 seed) has 99.7 % and {smooth:.3f}, when ReLU has 23, 71 and 98.8 % and"
-        in told()
-    )
+    first, second, third = every.metric("gpvi_best", "accuracy_percent")
+    relu = f"when ReLU has {first:.0f}, {second:.0f} and {third:.1f} % and"
+    assert f"after all hundred softplus (1 seed) has {right:.1f} % and {smooth:.3f}, {relu}" in told()
     assert f"and {ours[0]:.2f}, {ours[1]:.2f} and {ours[2]:.2f} on its three seeds" in told()
     ensemble = every.metric("deep_ensemble", "auroc", every.recorded("deep_ensemble")).mean()
     assert (
@@ -309,7 +315,10 @@ def test_function_space():
     said = f"two layers of 50: {svgd:.0%} of HMC's spread on the data, f-SVGD {functions:.0%} (3 seeds)"
     assert said.replace("%", " %") in of_records.told("00")
     assert "5 units in a layer SVGD keeps 93 to 100 %" in of_records.told("20")
-    assert "with 5 units SVGD has 93 to 100 %" in of_records.told("00")
+    kept, away = (test_20.of(test_20.CONTROLS, "svgd_5", key) for key in ("sd_ratio_data", "rmse_mean_data"))
+    sd = test_20.of(test_20.CONTROLS, "svgd_5", "sd_data") / kept
+    said = f"with 5 units SVGD has {test_20.in_percent(kept)}, its mean twice HMC's sd away"
+    assert said in of_records.told("00") and round((away / sd).mean()) == 2
 
 
 def test_function_space_on_uci():
@@ -324,6 +333,10 @@ def test_function_space_on_uci():
         "SVGD on all splits of yacht, energy, concrete (20 splits), kin8nm and power (5), on the first three" in told()
     )
     assert "on red wine by NLL alone; boston and naval decide nothing; a deep ensemble of" in told()
+    assert "kin8nm and power (5), on the first three mostly for SVGD's prior;" in told()
+    behind, low, _ = test_21.paired("naval", "f_svgd", "deep_ensemble", "nll")
+    said = f"differs by kin8nm's RMSE, and on naval f-SVGD is {behind:.1f} nats behind (5 splits)"
+    assert said in told() and low > 0
 
 
 def test_bandits():
@@ -334,6 +347,12 @@ def test_bandits():
     }
     for functions, weights, field in said.values():
         assert f"f-SVGD has {functions} %, SVGD {weights} %, mean field {field} % (3 seeds)" in of_records.told("00")
+    (wheel, _), (ours, theirs) = (
+        [test_22.listed(test_22.regret(runs, f"{method}_wide_start")) for method in ("f_svgd", "svgd")]
+        for runs in (test_22.WHEEL, test_22.MUSHROOM)
+    )
+    assert f"from the code's start f-SVGD has {wheel} %;" in told()
+    assert f"from the code's start {ours} %, and {theirs} %;" in told()
     every = {method: test_22.regret(test_22.ALL_WHEEL, method) for method in ("f_svgd", "mf_vi", "gp")}
     told_as = f"after all rounds f-SVGD has {every['f_svgd'][0]:.1f} % (1 seed, printed 7.5), mean field "
     told_as += (
@@ -405,5 +424,9 @@ def test_11_which_form_of_gpvi_is_behind_the_ensemble():
     runs = Runs("open-category-mnist")
     ours, theirs, rival = (runs.metric(m, "auroc") for m in ("gpvi_authors", "gpvi_best", "deep_ensemble"))
     assert (ours < rival).all() and (theirs < rival).all()
+    assert (np.maximum(ours, theirs) < runs.metric("svgd_best", "auroc")).all()
+    said = "it is behind the ensemble), though SVGD at our setting and the ensemble are ahead on each seed;"
+    assert f"(at the authors' later one {said}" in told()
     published = Runs("open-category-mnist-published")
     assert (published.metric("svgd", "auroc") < published.metric("deep_ensemble", "auroc")).all()
+    assert "After all 100 SVGD as printed is behind the ensemble" in told()

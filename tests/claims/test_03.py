@@ -4,9 +4,12 @@ import json
 
 import numpy as np
 import torch
-from of_records import Runs, arrays, told, values
+from of_records import Runs, arrays, code, told, values
 
 from gpvi_lib import RBF, Generator, bicgstab, paths
+
+CELLS = " ".join(" ".join(code("03")).split())
+"""The code on one line: cells write the titles of figures."""
 
 
 def at(name, key, dim):
@@ -17,11 +20,15 @@ def at(name, key, dim):
 
 
 def test_a_dense_direction_takes_ten_times_as_long_at_a_thousand_dimensions():
-    assert at("dense", "direction_ms", 1_000) > 10 * at("block", "direction_ms", 1_000)
+    slower = at("dense", "direction_ms", 1_000) / at("block", "direction_ms", 1_000)
+    assert slower > 10
+    assert f"for the dense inverse: {slower:.0f} times slower than block at $d = 1{{,}}000$ (stripped)," in told("03")
 
 
 def test_the_helper_needs_ten_times_the_memory_of_the_block_solution_at_the_largest_size():
     assert at("helper", "bytes", None) > 10 * at("block", "bytes", None)
+    assert "Helper: its weights fill the memory" in CELLS
+    assert r"The helper's weights are $2\cdot512\,d$ numbers, sixteen times the generator's," in told("03")
 
 
 def test_a_step_of_the_block_solution_lies_between_the_exact_density_and_the_iterative_ones():
@@ -30,6 +37,7 @@ def test_a_step_of_the_block_solution_lies_between_the_exact_density_and_the_ite
     assert min(step["helper"], step["bicgstab"]) > 3 * step["block"]
     assert 1.5 * step["exact_density"] < step["block"] < 2 * step["amortized_svgd"]
     assert min(step["helper"], step["bicgstab"]) > 40 * step["amortized_svgd"]
+    assert "take more than forty times as long as amortised SVGD." in told("03")
     share = step["exact_density"] / step["block"]
     assert abs(share - 0.6) < 0.05 and "takes about three fifths of the time of a step with the block" in told("03")
 
@@ -39,12 +47,14 @@ def test_in_a_whole_step_the_helper_multiplies_the_time_and_the_block_solution_a
         return [values("overhead", f"gpvi_{name}{setting}", "extra_time_fraction")[0] for name in ("mnist", "cifar10")]
 
     assert min(extra("")) > 3 and max(extra("_best")) < 0.45
+    assert "The block inverse adds a fifth to two fifths; on this CPU the helper makes a step about five" in told("03")
 
 
 def test_from_sixty_thousand_weights_up_a_whole_step_takes_1_2_to_1_4_times_one_of_amortised_svgd():
     for kind in ("extra_time_fraction", "extra_time_fraction_independent"):
         extra = [values("overhead", f"gpvi_{name}_best", kind)[0] for name in ("mnist", "cifar10")]
         assert 0.15 < min(extra) and max(extra) < 0.45
+    assert "From 60,000 weights up a whole step takes 1.1 to 1.4 times one of amortised SVGD:" in told("03")
 
 
 def shares(name, dims=None):
@@ -84,16 +94,21 @@ def test_a_step_over_amortised_svgds_and_its_memory():
 
 def test_dense_takes_three_times_its_jacobians():
     assert 2.9 < at("dense", "bytes", None) / (4 * 10 * 3_000**2) < 3.3
+    jacobians = f"{4 * 10 * 3_000**2 / 1e9:.2f} GB"
+    assert f"the ten Jacobians take {jacobians}, and the whole step three times that;" in told("03")
 
 
 def test_the_helper_multiplies_a_whole_step_by_more_than_five():
     for kind in ("extra_time_fraction", "extra_time_fraction_independent"):
         assert min(values("overhead", f"gpvi_{name}", kind)[0] for name in ("mnist", "cifar10")) > 4
+    assert "at the paper's sizes the helper multiplies the time of a step;" in told("03")
 
 
 def test_on_the_four_class_problem_a_step_of_block_takes_2_97_times_one_of_amortised_svgd():
     table = (paths.repository() / "results" / "bench" / "amd-epyc-2-threads.md").read_text()
     assert "| 4-class BNN               | 184    | GPVI, block                | 13.8  | 2.97 " in table
+    said = "a step with the block inverse takes 2.97 times one of amortised SVGD, on the exact density 3.22 times"
+    assert said in told("03")
 
 
 def test_a_helper_of_width_512_leaves_0_99_on_mnist():
@@ -115,7 +130,7 @@ def whole_step(size, method):
 
 
 def test_whole_steps_of_block_and_of_the_exact_density():
-    said = {
+    table = {
         "linear regression": ("1.17", "0.735"),
         "linear regression, d = 20": ("1.82", "1.19"),
         "4-class BNN": ("2.97", "3.22"),
@@ -124,13 +139,27 @@ def test_whole_steps_of_block_and_of_the_exact_density():
         "LeNet-5 (MNIST)": ("1.12", "1.72"),
         "CNN (CIFAR-10)": ("1.11", "1.52"),
     }
-    assert {size: (whole_step(size, "GPVI, block"), whole_step(size, "GPVI, exact density")) for size in said} == said
+    found = {size: (whole_step(size, "GPVI, block"), whole_step(size, "GPVI, exact density")) for size in table}
+    assert found == table
+    d = ("3", "20", "184", "1,000", "10,000", "61,706", "188,810")
+    for n, (block, exact) in zip(d, found.values(), strict=True):  # 0.735, rounded from 0.7346, is no two digits
+        assert f"| {n} | {float(block):.2f} | " + (f"{float(exact):.2f} |" if n != "3" else "0.7") in told("03")
+    dearer = sum(float(exact) > float(block) for block, exact in found.values())
+    cheaper = sum(float(exact) < 1 for _, exact in found.values())
+    assert (dearer, cheaper) == (4, 1)
+    said = "dearer than the block inverse at four sizes of seven, and cheaper than amortised SVGD at one."
+    assert said in told("03")
+    block, exact = zip(*(found[size] for size in ("LeNet-5 (MNIST)", "CNN (CIFAR-10)")), strict=True)
+    said = "whole steps (LeNet-5, CNN) over two batches cost {} and {}, the block inverse's {} and {};"
+    assert said.format(*exact, *block) in told("03")
+    assert "the exact density {:.1f} to {:.1f} times.".format(*sorted(map(float, exact))) in told("03")
 
 
 def test_overhead_adds_0_19_to_0_38():
     kinds = ("extra_time_fraction", "extra_time_fraction_independent")
     extra = [values("overhead", f"gpvi_{name}_best", kind)[0] for name in ("mnist", "cifar10") for kind in kinds]
     assert (f"{1 + min(extra):.2f}", f"{1 + max(extra):.2f}") == ("1.19", "1.38")
+    assert f"{1 + min(extra):.2f} to {1 + max(extra):.2f} in the records `overhead`, 1.12 and 1.11 in" in told("03")
 
 
 def test_dense_at_1000_and_at_3000():
@@ -147,11 +176,13 @@ def test_a_direction_of_block_over_amortised_svgds():
         f"1,000 and {ratios[61_706]:.1f} times at 61,706"
     )
     assert said in told("03") and ratios[100] > 0.98 * max(ratios.values())
+    assert "Block: {ratio.min():.1f} to {ratio.max():.1f} times SVGD with one batch" in CELLS
 
 
 def test_the_helper_of_mnist_explains_at_most_1_25_percent():
     width = Runs("overhead").record("gpvi_mnist").config["inverse"]["width"]
-    assert f"{100 * (256 + width + 1) / 61_706:.2f}" == "1.25" and "1.25 %" in told("03")
+    assert f"{100 * (256 + width + 1) / 61_706:.2f}" == "1.25"
+    assert "**as printed the helper explains at most 1.25 % of the squared length" in told("03")
 
 
 @torch.no_grad()
@@ -165,18 +196,30 @@ def test_with_eigenvalues_around_the_origin_bicgstab_breaks_down_in_float64_too(
     u = RBF()(source, query)[1][..., None] * (source[:, None] - query)
     result = bicgstab(f.linearize(source).vjp, u, tol=1e-10, max_iterations=400)
     assert result.breakdown.numel() == 100 and result.breakdown.all()
+    said = "Float64 does not help: with such a generator at cond = 1 all 100 systems break down there too."
+    assert said in told("03")
 
 
 def test_over_independent_batches_a_whole_step_takes_1_11_to_1_25_times_and_over_one_batch_1_35_and_1_38():
-    told = {"extra_time_fraction_independent": ("1.25", "1.19"), "extra_time_fraction": ("1.35", "1.38")}
-    for kind, pair in told.items():
+    expected = {"extra_time_fraction_independent": ("1.25", "1.19"), "extra_time_fraction": ("1.35", "1.38")}
+    for kind, pair in expected.items():
         extra = [values("overhead", f"gpvi_{name}_best", kind)[0] for name in ("mnist", "cifar10")]
         assert tuple(f"{1 + value:.2f}" for value in extra) == pair
+    later = [whole_step(size, "GPVI, block") for size in ("LeNet-5 (MNIST)", "CNN (CIFAR-10)")]
+    said = "took 1.11 to 1.25 times one of amortised SVGD with independent batches: 1.25 and 1.19 in the records above,"
+    assert f"{said} {later[0]} and {later[1]} in a [benchmark]" in told("03")
+    assert "Over amortised SVGD with one batch the ratios are 1.35 and 1.38." in told("03")
+    bench = json.loads((paths.repository() / "results" / "bench" / BENCH).with_suffix(".json").read_text())["steps"]
+    slower = [row["ms"] for row in bench if row["method"] == "amortized_svgd" and row["dim"] in (61_706, 188_810)]
+    base = [values("overhead", f"gpvi_{name}_best", "independent_ms")[0] for name in ("mnist", "cifar10")]
+    assert "({:.0f} and {:.0f} ms instead of {:.0f} and {:.0f})".format(*slower, *base) in told("03")
+    assert "in whole steps the block inverse took 1.11 to 1.25 times the time of amortised SVGD" in told("03")
 
 
 def test_a_whole_step_on_mnist_takes_five_times_as_long_with_the_helper():
     steps = {name: 1 + values("overhead", name, "extra_time_fraction")[0] for name in ("gpvi_mnist_best", "gpvi_mnist")}
     assert [f"{step:.2f}" for step in steps.values()] == ["1.35", "5.29"]
+    assert "on this CPU the helper makes a step about five times as long" in told("03")
 
 
 def test_on_mnist_over_independent_batches_a_step_takes_112_to_125_and_with_the_helper_46_to_50():
@@ -185,7 +228,7 @@ def test_on_mnist_over_independent_batches_a_step_takes_112_to_125_and_with_the_
     later, helper_later = (float(whole_step("LeNet-5 (MNIST)", f"GPVI, {name}")) for name in ("block", "helper"))
     assert later < block and helper_later < helper
     text = (
-        f"takes {later:.2f} to {block:.2f} times amortised SVGD's with independent batches, with the helper "
+        f"took {later:.2f} to {block:.2f} times amortised SVGD's with independent batches, with the helper "
         f"{helper_later:.1f} to {helper:.1f}."
     )
     assert text in told("03")
@@ -205,6 +248,7 @@ def test_block_adds_on_mnist_about_what_the_paper_says_of_the_helper_and_on_cifa
     )
     assert f"({alone:.2f} and {one:.2f} over independent batches and one; the paper 0.28)" in told("03")
     assert values("overhead", "gpvi_cifar10_best", "extra_time_fraction")[0] < 0.78 / 2
+    assert "and at most half of it on CIFAR-10." in told("03")
 
 
 def test_beyond_cond_10_block_is_the_most_accurate_in_the_figure():
@@ -214,6 +258,8 @@ def test_beyond_cond_10_block_is_the_most_accurate_in_the_figure():
     for where in ("anywhere", "positive"):
         others = np.minimum(error[f"dense, {where}"], error[f"BiCGSTAB, {where}"])
         assert (error[f"block, {where}"] < others)[beyond].all() and beyond.sum() == 10
+    assert "Beyond cond = 10 block is the most accurate; BiCGSTAB can fail anywhere" in CELLS
+    assert "The block solution is the more accurate one where the condition number is large:" in told("03")
 
 
 def test_the_kernels_own_products_are_few_at_the_printed_sizes():

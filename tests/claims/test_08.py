@@ -30,11 +30,18 @@ def test_the_printed_run_is_worth_about_as_many_draws_as_predicted_and_its_rhat_
     worth = kept * (1 - correlation) / (1 + correlation)
     assert 0.5 * worth.min() < found["weights_ess"].min() and found["weights_ess"].max() < 2 * worth.max()
     assert found["weights_rhat"].min() > 1.01 and run.config["chains"] == 4
-    assert [round(float(end)) for end in (worth.min(), worth.max())] == [47, 105]
+    ends = [round(float(end)) for end in (worth.min(), worth.max())]
+    assert ends == [47, 105]
+    said = f"Our four chains are worth {ends[0]} to {ends[1]} together, and with so few R-hat is 1.01 and more."
+    assert said in told("08")
     mean_tau = ((1 + correlation) / (1 - correlation)).mean()
     assert round(float(mean_tau)) == 281 and round(5_000 / float(mean_tau)) == 18
+    said = f"one chain are worth about {5_000 / mean_tau:.0f} independent draws, by the mean τ of {mean_tau:.0f}."
+    assert f"For means the 5,000 kept states of {said}" in told("08")
     squares = ((1 + correlation**2) / (1 - correlation**2)).mean()  # of variances
     assert round(5_000 / float(squares)) == 36
+    said = f"about {5_000 / mean_tau:.0f} draws for a mean and about {5_000 / squares:.0f} for a variance,"
+    assert f"One chain would be worth {said}" in told("08")
 
 
 def test_longer_trajectories_have_the_smallest_error_on_the_regression():
@@ -116,7 +123,9 @@ def test_nuts_agrees_with_the_truth(name):
     _, found = chains(f"nuts_{name}")
     z = (found["mean"] - torch.tensor(TRUTH[name], dtype=torch.float64)) / found["mcse_mean"]
     assert z.abs().max() < 4  # 5 quantities: a |z| of 4 has a probability below 1e-3
-    assert found["rhat"].max() < 1.01
+    assert found["rhat"].max() < 1.01 and len(TRUTH) * len(z) == 10
+    said = "each sampler agrees with the truth and with the other in all ten quantities, to $|D| < 4$ (Appendix E)."
+    assert f"On *a Gaussian* with correlation 0.9 and on *the banana*, {said}" in told("08")
 
 
 def test_on_a_network_hmc_and_nuts_agree_on_every_prediction():
@@ -124,11 +133,15 @@ def test_on_a_network_hmc_and_nuts_agree_on_every_prediction():
     assert max(nuts.metrics["rhat_max"], hmc.metrics["rhat_max"]) < 1.011
     z = (b["mean"] - a["mean"]) / torch.hypot(b["mcse_mean"], a["mcse_mean"])
     assert z.square().mean().sqrt() < 2 and z.abs().max() < 4.5
+    said = "partly from the same starts, agree on every prediction to within the Monte Carlo error."
+    assert said in told("08")
 
 
 def test_the_printed_chains_do_not_mix_on_a_network():
     run, found = chains("hmc_printed_bnn")
     assert run.metrics["rhat_max"] > 1.1 and (found["rhat"] > 1.01).double().mean() > 0.5
+    said = f"No prediction has an R-hat below 1.01, and the largest is {run.metrics['rhat_max']:.2f}."
+    assert said in told("08")
 
 
 def test_no_prediction_of_the_printed_chains_passes_and_their_probabilities_are_far_from_nuts():
@@ -140,7 +153,10 @@ def test_no_prediction_of_the_printed_chains_passes_and_their_probabilities_are_
     assert f"46 tanh weights):* R-hat of predictions reaches {worst:.2f}." in told("08")
     apart = [float((other["mean"] - c["mean"]).abs().mean()) for other in (a, b)]
     assert [round(value, 3) for value in apart] == [0.016, 0.002]
+    said = f"the printed probabilities are on average {apart[0]:.3f} away from NUTS,"
+    assert said in told("08") and f"HMC's with a fitting step {apart[1]:.3f}." in told("08")
     assert nuts.metrics["ess_min"] > 3 * nuts.metrics["ess_weights_min"]
+    assert "for weights the effective sample size is several times smaller." in told("08")
 
 
 def test_the_autocorrelation_times_of_the_printed_setting():
@@ -161,7 +177,10 @@ def test_half_the_autocorrelation_time_of_the_network_and_the_kept_states_in_it(
     run, _ = chains("hmc_printed_bnn")
     half = 2 / (run.config["step_size"] * run.config["num_leapfrog"]) ** 2
     assert round(half) == 12_800
-    assert round((run.config["num_steps"] - run.config["burn_in"]) / half, 2) == 0.39
+    kept = run.config["num_steps"] - run.config["burn_in"]
+    assert kept == 5_000 and round(kept / half, 2) == 0.39
+    said = r"in $\tau/2 = 12{,}800$ proposals, so the 5,000 kept states are $y = 5{,}000/12{,}800 = 0.39$ of that time."
+    assert said in told("08")
 
 
 def test_which_means_of_the_printed_chains_are_similar():
@@ -171,12 +190,16 @@ def test_which_means_of_the_printed_chains_are_similar():
     first, all_weights = kept[:, :, 0].mean(1), kept.mean((1, 2))
     assert [round(float(end), 2) for end in (first.min(), first.max())] == [-1.96, 0.91]
     assert [round(float(end), 2) for end in (all_weights.min(), all_weights.max())] == [-0.10, 0.24]
+    said = "means of the first weight run from −1.96 to 0.91. The mean over all 46 weights looks similar,"
+    assert f"the eight chains' {said} −0.10 to 0.24, because it is small:" in told("08")
 
 
 def test_rhat_of_the_printed_chains_predictions():
     _, found = chains("hmc_printed_bnn")
     rhat = found["rhat"]
     assert [round(float(value), 2) for value in (rhat.min(), rhat.median(), rhat.max())] == [1.14, 1.66, 2.76]
+    said = rf"a median $\hat R$ of {rhat.median():.2f} between chains ({rhat.min():.2f} to {rhat.max():.2f})"
+    assert said in told("08")
 
 
 LOWER_LEFT, UPPER_RIGHT = (slice(3), slice(3)), (slice(-3, None), slice(-3, None))
@@ -192,7 +215,8 @@ def test_the_printed_chains_spread_in_two_corners_and_their_effective_draws_ther
         _, found = chains(f"{method}_bnn")
         spreads = found["sd"].reshape(13, 13, 4).square().sum(-1).sqrt()
         assert [round(float(spreads[corner].mean()), 3) for corner in (LOWER_LEFT, UPPER_RIGHT)] == [low, high]
-        assert f"{low}" in told("08") and f"{high}" in told("08")
+    said = r"mean over $3\times3$ points is 0.093 (lower left) and 0.191 (upper right) where NUTS has 0.158 and 0.157."
+    assert said in told("08")
     ess = found["ess"].reshape(13, 13, 4)
     draws = [round(float(ess[corner].mean())) for corner in (LOWER_LEFT, UPPER_RIGHT)]
     assert f"With {draws[0]} and {draws[1]} effective draws there neither difference is established" in told("08")
@@ -216,6 +240,8 @@ def test_the_printed_trajectories_are_less_than_a_tenth_of_a_good_length():
     length = run.config["step_size"] * run.config["num_leapfrog"]
     variances = torch.linalg.eigvalsh(posterior(run.config["posterior"], run.seed).covariance)
     assert (length / variances.sqrt()).max() < 0.1 * torch.pi / 2
+    assert r"The paper's trajectories are\nless than a tenth of a good length" in "".join(code("08"))
+    assert r"A good length is about $T = \frac\pi2\sigma$" in told("08")
 
 
 def test_on_four_classes_printed_hmc_is_nearer_than_svgd_on_two_seeds_and_level_on_one():

@@ -21,6 +21,8 @@ FEW = SEEDS[:5]
 """The problems that the variants were trained on."""
 KEYS = ("sigma_error", "kl")
 TABLE1 = {(p.method, int(p.item[-2])): p for p in scoreboard.published() if p.item.startswith("gpvi/table1")}
+CODE = " ".join(" ".join(of_records.code("11")).split())
+"""The code on one line: a cell writes the verdicts of appendix M."""
 
 
 def metric(method, dim, key="sigma_error", over=SEEDS):
@@ -66,12 +68,16 @@ def holm(p):
 
 def test_in_two_dimensions_table_1_has_amortised_svgd_ahead():
     assert TABLE1["amortized_svgd", 2].mean < TABLE1["gpvi", 2].mean
+    assert min(METHODS, key=lambda m: TABLE1[m, 2].mean) == "amortized_svgd"
+    assert "for $d = 2$ amortised SVGD has the smallest error." in of_records.told("11")
 
 
 def test_of_table_1s_six_differences_one_has_a_small_p_and_none_after_holms_correction():
     assert [key for key, p in welch().items() if p < 0.05] == [("amortized_ksd", 5)]
     others = [p for (method, _), p in welch().items() if method != "gpvi"]
     assert len(others) == 6 and holm(others).min() > 0.05
+    said = "has a $p$ below 0.05, and none after Holm's correction for six."
+    assert f"of six comparisons with GPVI only one, the critic in five dimensions, {said}" in of_records.told("11")
 
 
 # the table
@@ -95,41 +101,63 @@ def test_the_verdicts_that_the_text_names():
     assert verdicts()["amortized_ksd", "printed", 5] == "lower error"
     differ = {row for row, word in verdicts().items() if word == "inconclusive (median: lower error)"}
     assert differ == {("amortized_gfsf", "printed", 2), ("gpvi", "printed", 2)}
+    said = "that decides the word: *inconclusive* by the mean, *lower error* by the median."
+    assert f"For GFSF and GPVI in two dimensions {said}" in of_records.told("11")
     assert sum("median" in word for word in verdicts().values()) == 2
     critic = next(paper for paper in scoreboard.published() if (paper.item, paper.method) == CRITIC)
     assert round(critic.mean / metric("amortized_ksd", 5).mean()) == 14
+    said = f"The critic's printed {critic.mean} is not reproduced: our mean has a fourteenth of it."
+    assert said in of_records.told("11")
 
 
 def test_one_covariance_makes_four_tenths_of_three_means():
     for method, dim in (("gpvi", 2), ("amortized_ksd", 2), ("amortized_ksd", 5)):
         errors = metric(method, dim)
         assert errors.max() > 0.4 * errors.sum() and errors.std(ddof=1) > errors.mean() > 1.7 * np.median(errors)
+    said = "Of GFSF, GPVI and the critic at the printed settings in two dimensions, and of the critic in five, one"
+    said = f"{said} covariance makes more than four tenths of the mean, and the sd exceeds the mean."
+    assert said in of_records.told("11")
 
 
 def test_in_two_dimensions_nine_of_gpvis_errors_are_small_and_one_makes_three_quarters_of_the_mean():
     errors = metric("gpvi", 2)
     assert (errors < 0.02).sum() == 9 and errors.max() > 100 * errors.min() and errors.max() > 0.75 * errors.sum()
+    said = "nine of ten errors are below 0.02, and one run makes three quarters of the mean,"
+    assert said in of_records.told("11") and f"the median, {np.median(errors):.3f}, it can." in of_records.told("11")
+    assert "in two dimensions covariances differ by two orders of magnitude in the error." in of_records.told("11")
 
 
 def test_how_many_directions_are_lost():
     gone = {(m, dim): int((ratios(RUNS[dim], m) < 0.1).sum()) for m in ("gpvi", "gpvi_best") for dim in RUNS}
     assert gone == {("gpvi", 2): 6, ("gpvi", 5): 18, ("gpvi_best", 2): 0, ("gpvi_best", 5): 10}
+    assert f"GPVI's helper loses {gone['gpvi', 5]} of 50 directions," in of_records.told("11")
+    assert f"({gone['gpvi', 2]} of 20 lost at 10,000)" in of_records.told("11")
+    assert "because it loses one direction on every covariance;" in of_records.told("11")
+    assert "in two it is good by both. Lost directions are the reason." in of_records.told("11")
 
 
 def test_with_the_best_helper_the_sigma_error_is_small_and_the_kl_is_not():
-    assert round(float(np.median(metric("gpvi_best", 5))), 3) == 0.011
-    assert round(float(np.median(metric("gpvi_best", 5, "kl"))), 1) == 6.2
+    error, kl = (float(np.median(metric("gpvi_best", 5, key))) for key in KEYS)
+    assert (round(error, 3), round(kl, 1)) == (0.011, 6.2)
+    text = of_records.told("11")
+    assert f"In five, its best setting pairs one of the smallest Σ errors with {kl:.1f} nats;" in text
+    assert f"In five GPVI at its best setting has a median Σ error of {error:.3f} and {kl:.1f} nats," in text
 
 
 def test_for_gfsf_too_one_covariance_makes_four_tenths_of_the_mean_in_two_dimensions():
     errors = metric("amortized_gfsf", 2)
     assert errors.max() > 0.4 * errors.sum() and errors.std(ddof=1) > errors.mean()
+    said = "Of GFSF, GPVI and the critic at the printed settings in two dimensions, and of the critic in five, one"
+    said = f"{said} covariance makes more than four tenths of the mean, and the sd exceeds the mean."
+    assert said in of_records.told("11")
 
 
 def test_in_two_dimensions_gpvi_leads_and_in_five_the_critics_median_is_half_of_its():
     medians = {(m, dim): np.median(metric(m, dim)) for m in METHODS for dim in RUNS}
     assert min(METHODS, key=lambda m: medians[m, 2]) == "gpvi"
     assert 0.45 < medians["amortized_ksd", 5] / medians["gpvi", 5] < 0.5
+    said = "GPVI leads in two dimensions; in five the critic's median is half of GPVI's."
+    assert f"By the Σ error {said}" in of_records.told("11")
 
 
 # which error is it?
@@ -149,7 +177,10 @@ def agreeing(values, p):
 
 
 def test_with_the_transposed_product_even_a_perfect_sampler_would_fail():
-    assert min(transposed("gpvi_exact_density", dim).mean() for dim in RUNS) > 0.2
+    errors = [transposed("gpvi_exact_density", dim).mean() for dim in RUNS]
+    assert min(errors) > 0.2 and len({round(error, 1) for error in errors}) == 1
+    said = f"even exact-density training would be graded as a failure, with an error of {errors[0]:.1f}."
+    assert said in of_records.told("11")
 
 
 def test_of_four_readings_the_relative_norm_agrees_most():
@@ -164,6 +195,7 @@ def test_of_four_readings_the_relative_norm_agrees_most():
         for name, reading in readings.items()
     }
     assert max(shares, key=shares.get) == "relative" and shares["relative"] > 2 * shares["absolute"]
+    assert "Among these readings the relative error is the only one that meets most rows," in of_records.told("11")
 
 
 # what makes a problem hard
@@ -171,11 +203,18 @@ def test_of_four_readings_the_relative_norm_agrees_most():
 
 def test_in_five_dimensions_amortised_svgd_and_the_helper_lose_a_direction_on_every_problem():
     assert all((ratios(RUNS[5], method)[:, 0] < 0.1).all() for method in ("amortized_svgd", "gpvi"))
+    said = "In five dimensions amortised SVGD and the printed helper lose directions on *every* problem,"
+    assert said in of_records.told("11")
 
 
 def test_in_two_dimensions_gpvis_kl_jumps_with_the_condition_number():
     kl = metric("gpvi", 2, "kl")
     assert kl[condition(2) < 30].max() < 0.01 < 1 < kl[condition(2) > 70].min()
+    below, above = (condition(2)[kl < 0.01].max(), condition(2)[kl > 1].min())
+    said = (
+        rf"from an almost exact sampler up to $\mathrm{{cond}}(\Sigma) = {below:.0f}$ to one that has lost a direction"
+    )
+    assert rf"{said} from $\mathrm{{cond}}(\Sigma) = {above:.0f}$ on." in of_records.told("11")
 
 
 def test_the_two_judges_disagree_from_75_to_798_and_agree_on_the_worst():
@@ -184,12 +223,22 @@ def test_the_two_judges_disagree_from_75_to_798_and_agree_on_the_worst():
     sigma, kl = metric("gpvi", 2)[order], metric("gpvi", 2, "kl")[order]
     assert (sigma[4:9] < 0.02).all() and (kl[4:9] > 1).all() and sigma[9] > 0.2 and kl[9] > 1
     assert (sigma[:4] < 0.02).all() and (kl[:4] < 0.01).all()
+    first, last, worst = condition(2)[order][[4, 8, 9]]
+    said = (
+        f"with a condition number from {first:.0f} to {last:.0f}. At the largest, {worst:,.0f}, both errors are large."
+    )
+    assert f"the five of Figure 11.6 {said}" in of_records.told("11")
 
 
 def test_on_the_worst_conditioned_target_in_two_dimensions_svgd_and_gfsf_have_not_arrived():
     worst = SEEDS[int(condition(2).argmax())]
     names = ("amortized_svgd", "amortized_gfsf", "amortized_svgd_best", "amortized_gfsf_best")
-    assert [round(float(metric(name, 2, over=[worst])[0]), 2) for name in names] == [0.27, 0.38, 0.10, 0.04]
+    found = [f"{metric(name, 2, over=[worst])[0]:.2f}" for name in names]
+    assert found == ["0.27", "0.38", "0.10", "0.04"]
+    said = "there neither SVGD nor GFSF has arrived at the printed setting (Σ errors {} and {}).".format(*found)
+    assert f"On the worst-conditioned target {said}" in of_records.told("11")
+    said = "In the last column no method has arrived at the printed setting; at the best settings GFSF and GPVI do."
+    assert said in of_records.told("11")
     assert all(over_last(name, 2, "sigma_error")[worst] < 0.65 for name in names[:2])
     others = [seed for seed in SEEDS if seed != worst]
     assert all(metric(name, 2, over=others).max() < 0.16 for name in names)
@@ -212,15 +261,21 @@ def falling(method, dim):
 
 def test_amortised_svgd_has_arrived_but_for_one_problem_of_either_dimension_and_gfsf_in_five():
     assert all(falling("amortized_svgd", dim) == 1 for dim in RUNS)
+    said = "GFSF have arrived, but for SVGD on one problem of either dimension:"
+    assert f"Amortised SVGD and, in five dimensions, {said}" in of_records.told("11")
     assert (falling("amortized_gfsf", 5), falling("amortized_gfsf", 2)) == (0, 3)
+    assert "GFSF in two dimensions still falls on three of ten." in of_records.told("11")
 
 
 def test_the_critics_kl_grows_in_two_dimensions():
     assert np.median(over_last("amortized_ksd", 2, "kl")) > 1.2
+    assert "its KL in two dimensions grows in the median." in of_records.told("11")
 
 
 def test_gpvis_sigma_error_still_falls_on_15_of_20_problems():
-    assert sum(falling("gpvi", dim) for dim in RUNS) == 15
+    count = sum(falling("gpvi", dim) for dim in RUNS)
+    said = f"on {count} of 20 its Σ error is still falling when the run stops"
+    assert count == 15 and f"GPVI has not converged on most problems: {said}" in of_records.told("11")
 
 
 LONG = {dim: Runs(f"gaussian-density-{dim}d-long") for dim in RUNS}
@@ -314,6 +369,7 @@ def test_after_50000_steps_gpvi_is_ahead_of_all_three_by_the_sigma_error_and_not
     assert said in of_records.told("11")
     for method in METHODS[:2]:  # "stand where they stood"
         assert abs(late(method).mean() / metric(method, 5).mean() - 1) < 0.03
+    assert "In five dimensions SVGD and GFSF stand where they stood by Σ error" in of_records.told("11")
     gained = [(late("gpvi_exact_density", "kl", d) < metric("gpvi_exact_density", d, "kl")).sum() for d in (5, 2)]
     assert gained == [10, 7]
     medians = [float(np.median(found)) for found in (metric("amortized_gfsf", 2), late("amortized_gfsf", dim=2))]
@@ -327,6 +383,8 @@ def test_the_best_helper():
     printed = RUNS[5].record("gpvi").config["objective"]
     assert (config["inverse"]["width"], config["inverse"]["lr"], config["num_samples"]) == (32, 1e-3, 50)
     assert (printed["inverse"]["width"], printed["inverse"]["lr"], printed["num_samples"]) == (10, 1e-4, 100)
+    said = "the helper has width 32 instead of 10 and the rate $10^{-3}$ instead of $10^{-4}$,"
+    assert f"For GPVI {said} and the two batches 50 points instead of 100" in of_records.told("11")
 
 
 def test_free_particles_have_a_smaller_bias_than_amortised_ones():
@@ -334,6 +392,8 @@ def test_free_particles_have_a_smaller_bias_than_amortised_ones():
     for kind in ("svgd", "gfsf"):
         free, amortised = (table2.metric(f"{m}{kind}", "sigma_error").mean() for m in ("", "amortized_"))
         assert free < 0.8 * amortised
+    said = "On Table 2's regression free particles have a smaller Σ error from as many points"
+    assert said in of_records.told("11")
 
 
 # does GPVI beat amortised ParVI?
@@ -351,45 +411,61 @@ def test_by_sigma_error_printed_gpvi_beats_amortised_svgd_and_gfsf():
     sigma = paired("gpvi", METHODS[:3], "sigma_error")
     for rival in ("amortized_svgd", "amortized_gfsf"):
         assert all(sigma[rival, dim][0] >= 9 and sigma[rival, dim][1] < 0.05 for dim in RUNS)
+    said = "beats amortised SVGD and GFSF, with one, in both dimensions."
+    assert f"By the Σ error GPVI, with two batches a step, {said}" in of_records.told("11")
+    assert "by the covariance's error GPVI beats SVGD and GFSF on at least nine," in of_records.told("11")
 
 
 def test_printed_gpvi_beats_the_critic_in_two_dimensions_only():
     sigma = paired("gpvi", METHODS[:3], "sigma_error")
     assert sigma["amortized_ksd", 2][0] == 9 and sigma["amortized_ksd", 2][1] < 0.05
     assert sigma["amortized_ksd", 5][0] <= 5
+    assert "GPVI does not beat the critic in five dimensions." in of_records.told("11")
+    assert "**Against the critic** in two dimensions only" in CODE
 
 
 def test_by_kl_printed_gpvi_is_behind_in_five_dimensions():
     kl = paired("gpvi", METHODS[:3], "kl")
     assert kl["amortized_ksd", 5][0] == 0 and kl["amortized_gfsf", 5][0] <= 2
+    said = "By KL, in five dimensions, GFSF is ahead on nine of ten and the critic on all ten,"
+    assert kl["amortized_gfsf", 5][0] == 1 and said in of_records.told("11")
 
 
 def test_by_kl_gfsf_and_the_critic_are_ahead_in_five_dimensions_by_factors_of_more_than_twenty():
+    medians = []
     for rival, wins in (("amortized_gfsf", 9), ("amortized_ksd", 10)):
         factor = metric("gpvi", 5, "kl") / metric(rival, 5, "kl")
         assert (factor > 1).sum() == wins and np.median(factor) > 20
+        medians.append(np.median(factor))
+    said = "GFSF is ahead on nine of ten and the critic on all ten, by median factors of {:.0f} and {:.0f};"
+    assert said.format(*medians) in of_records.told("11")
 
 
 def test_the_exact_density_is_ahead_on_every_covariance_by_both_measures():
     for key in ("sigma_error", "kl"):
         assert all(wins == 10 for wins, _ in paired("gpvi_exact_density", BEST_RIVALS, key).values())
+    said = "Exact-density training is ahead of these three rivals on every covariance, by both measures:"
+    assert said in of_records.told("11")
 
 
 def test_the_exact_density_is_not_ahead_of_the_best_helper_and_of_two_batches_on_the_worst_covariance():
     worst = [SEEDS[int(condition(5).argmax())]]
-    density_, helper = (float(metric(name, 5, over=worst)[0]) for name in ("gpvi_exact_density", "gpvi_best"))
-    assert [round(x, 3) for x in (density_, helper, float(variant("two_batches_best", over=worst)[0]))] == [
-        0.020,
-        0.004,
-        0.014,
-    ]
+    found = [metric(name, 5, over=worst) for name in ("gpvi_exact_density", "gpvi_best")]
+    found = [f"{errors[0]:.3f}" for errors in (*found, variant("two_batches_best", over=worst))]
+    assert found == ["0.020", "0.004", "0.014"]
+    said = "it has {}, GPVI at its best setting {} and SVGD with two batches {}.".format(*found)
+    assert f"on the worst-conditioned covariance in five dimensions {said}" in of_records.told("11")
 
 
 def test_at_our_best_settings_gpvi_wins_by_sigma_error_and_in_two_dimensions_by_kl():
     assert all(wins >= 9 for wins, _ in paired("gpvi_best", BEST_RIVALS, "sigma_error").values())
     kl = paired("gpvi_best", BEST_RIVALS, "kl")
     assert all(kl[rival, 2][0] >= 8 for rival in BEST_RIVALS)
-    assert (ratios(RUNS[5], "gpvi_best")[:, 0] < 0.1).all()
+    said = "GPVI is ahead of these rivals by the Σ error in both dimensions and in two by KL as well."
+    assert said in of_records.told("11")
+    assert (ratios(RUNS[5], "gpvi_best")[:, 0] < 0.1).all() and kl["amortized_ksd", 5][0] == 0
+    said = "one direction is lost on every covariance, and by KL GPVI remains behind the critic on all of them."
+    assert said in of_records.told("11")
 
 
 # amortised SVGD with two batches
@@ -398,6 +474,8 @@ def test_at_our_best_settings_gpvi_wins_by_sigma_error_and_in_two_dimensions_by_
 def test_with_two_batches_amortised_svgds_bias_is_gone():
     errors = metric("amortized_svgd_best", 5, over=FEW).mean(), variant("two_batches_best").mean()
     assert [round(float(error), 3) for error in errors] == [0.22, 0.009]
+    said = "in five dimensions, at the decaying rate, from {:.3f} to {:.3f}."
+    assert said.format(*errors) in of_records.told("11")
     assert variant("two_batches_best").mean() < 0.1 * metric("amortized_svgd_best", 5, over=FEW).mean()
 
 
@@ -405,12 +483,16 @@ def test_gpvi_with_the_exact_inverse_is_ahead_of_every_rivals_best_setting():
     for key in ("sigma_error", "kl"):
         ours = metric("gpvi_exact_jac_best", 5, key, FEW)
         assert all((ours < metric(rival, 5, key, FEW)).all() for rival in BEST_RIVALS)
+    said = "GPVI with the exact inverse is ahead of them too, on the five covariances of section 6."
+    assert said in of_records.told("11")
 
 
 def test_on_the_hardest_covariance_two_batches_lose_a_direction_and_the_exact_inverse_does_not():
     hardest = [FEW[int(np.argmax(condition(5)[:5]))]]
     lost, kept = ratios(VARIANTS, "two_batches_best", hardest), ratios(RUNS[5], "gpvi_exact_jac_best", hardest)
     assert lost.min() < 0.1 < kept.min()
+    said = "On the worst-conditioned one two-batch SVGD loses the narrowest direction"
+    assert said in of_records.told("11")
 
 
 # the critic
@@ -420,6 +502,8 @@ def test_a_larger_weight_of_the_critic_is_better_by_kl():
     runs = [variant("critic_weight_1", "kl"), metric("amortized_ksd", 5, "kl", FEW), variant("critic_weight_100", "kl")]
     kls = [np.median(kl) for kl in runs]
     assert kls[0] > 2 * kls[1] > 4 * kls[2]
+    said = r"$\mu = 100$ is better than the printed 10 by Σ error on all and by KL on four."
+    assert f"On five covariances, in five dimensions, {said}" in of_records.told("11")
 
 
 def test_on_how_many_covariances_another_weight_is_better():
@@ -429,26 +513,30 @@ def test_on_how_many_covariances_another_weight_is_better():
         for key in ("sigma_error", "kl")
     ]
     assert ahead == [2, 0, 5, 4]
+    said = r"$\mu = 100$ is *better* than the printed 10 by Σ error on all and by KL on four; $\mu = 1$ is worse by Σ"
+    assert f"On the same five covariances {said} error on three and by KL on all." in of_records.told("11")
 
 
 def test_with_tanh_units_the_critics_sigma_error_is_smaller():
     smooth = {dim: Runs("smooth-tables").metric(f"table1_{dim}d_amortized_ksd", "sigma_error") for dim in RUNS}
     assert [int((smooth[dim] < metric("amortized_ksd", dim)).sum()) for dim in RUNS] == [9, 10]
-    assert (
-        round(float(np.median(smooth[5])), 3) == 0.014
-        and round(float(np.median(metric("amortized_ksd", 5))), 3) == 0.044
-    )
+    medians = [f"{np.median(errors):.3f}" for errors in (smooth[5], metric("amortized_ksd", 5))]
+    said = "on nine of ten covariances in two dimensions and on all ten in five, there in the median {} instead of {}"
+    assert medians == ["0.014", "0.044"] and said.format(*medians) in of_records.told("11")
 
 
 def test_the_critic_delivers_four_directions_to_within_about_a_tenth_in_the_median():
     gaps = np.stack([abs(np.median(RUNS[5].history("amortized_ksd", f"delivered_{i}"), 0)[1:] - 1) for i in range(4)])
     assert (gaps < 0.1).mean() > 0.99 and gaps.max() < 0.17
+    assert "The other directions get theirs to within about a tenth in the median," in of_records.told("11")
 
 
 def test_what_is_left_of_the_exact_direction_grows_towards_the_end():
     for runs in RUNS.values():
         size = np.median(runs.history("amortized_ksd", "critic_signal")[:, 1:], 0)
         assert size[-1] > 1.5 * size[len(size) // 5 :].min()
+    said = "what is then left of the exact direction *is* the critic's error. It grows again towards the end."
+    assert said in of_records.told("11")
 
 
 # claim by claim
@@ -457,6 +545,8 @@ def test_what_is_left_of_the_exact_direction_grows_towards_the_end():
 def test_from_two_to_five_dimensions_every_median_grows_and_gpvis_most():
     growth = {m: np.median(metric(m, 5)) / np.median(metric(m, 2)) for m in METHODS}
     assert max(growth, key=growth.get) == "gpvi" and min(growth.values()) > 1
+    said = 'its median grows from d = 2 to d = 5 by the largest factor, {drop["gpvi"]:.1f}.'
+    assert said in CODE and "The median Σ error grows from d = 2 to d = 5 by a factor of" in CODE
 
 
 def test_over_50000_steps_gpvis_median_grows_less_than_svgds_and_gfsfs():
@@ -466,6 +556,11 @@ def test_over_50000_steps_gpvis_median_grows_less_than_svgds_and_gfsfs():
     assert growth["gpvi"] < min(growth["amortized_svgd"], growth["amortized_gfsf"])
     chance = {m: stats.mannwhitneyu(five, two).pvalue for m, (two, five) in ends.items()}
     assert max(chance["amortized_svgd"], chance["amortized_gfsf"]) < 0.01 < 0.1 < chance["gpvi"]
+    said = (
+        "its median grows by {gpvi:.1f}, amortised SVGD's by {amortized_svgd:.1f} and GFSF's by {amortized_gfsf:.1f};"
+    )
+    assert said.format(**growth) in of_records.told("00")
+    assert "With {steps} it grows by {late_drop['gpvi']:.1f} (rank-sum p = {level:.2f})," in CODE
 
 
 def test_the_tanh_critic_that_figure_1_leaves_out():
@@ -485,6 +580,8 @@ def test_with_50000_steps_the_words_of_table_1():
 def test_the_critics_growth_cannot_be_told_from_none():
     chance = {m: stats.mannwhitneyu(metric(m, 5), metric(m, 2)).pvalue for m in METHODS}
     assert max(chance[m] for m in ("amortized_svgd", "amortized_gfsf", "gpvi")) < 0.01 < 0.1 < chance["amortized_ksd"]
+    said = "which ten covariances cannot tell from 1 (rank-sum test,"
+    assert f'the critic it is {{drop["amortized_ksd"]:.1f}}, {said}' in CODE
 
 
 def test_by_kl_in_five_dimensions_the_rivals_are_ahead_by_these_factors():
@@ -498,6 +595,10 @@ def test_with_two_batches_the_bias_is_gone_on_four_of_five():
     kl, error = variant("two_batches_best", "kl"), variant("two_batches_best")
     exact = metric("gpvi_exact_jac_best", 5, "kl", FEW), metric("gpvi_exact_jac_best", 5, over=FEW)
     worst = kl.argmax()
+    ratio = np.delete(error / exact[1], worst)
+    said = f"near exact-inverse GPVI (Σ errors {ratio.min():.1f} to {ratio.max():.1f} times as large), without any"
+    assert f"There two-batch SVGD comes {said} Jacobian." in of_records.told("11")
+    assert "**The bias is gone, on four of five covariances.**" in of_records.told("11")
     assert np.delete(kl, worst).max() < 1e-3 and f"{np.median(error):.3f}" == "0.009"
     said = f"({kl[worst]:.1f} nats against {exact[0][worst]:.3f}), and the Σ error prefers it"
     assert f"{said} ({error[worst]:.3f} against {exact[1][worst]:.3f}; appendix I)" in of_records.told("11")
@@ -527,6 +628,8 @@ def test_against_the_critic_with_tanh_units():
     assert chance[0] > 0.1 and printed[1] < 5 and best[0] == best[1]
     assert f"with tanh units on {best[0]} of ten in either dimension, appendix L)" in of_records.told("11")
     assert all(wins_over_tanh("gpvi_exact_density", key) == [10, 10] for key in ("sigma_error", "kl"))
+    said = "training is ahead of it on all twenty, by both measures."
+    assert f"Exact-density {said}" in of_records.told("11")
 
 
 def test_at_rest_the_sigma_error_falls_with_conditioning_in_two_dimensions():
@@ -548,10 +651,13 @@ def test_at_rest_the_sigma_error_falls_with_conditioning_in_two_dimensions():
 def test_what_the_best_settings_change():
     printed, best = (RUNS[5].record(m).config for m in ("gpvi", "gpvi_best"))
     assert (printed["lr"], printed["final_lr"], best["lr"], best["final_lr"]) == (1e-3, None, 1e-2, 1e-5)
+    said = "the generator's rate, printed as $10^{-3}$, decays from $10^{-2}$ to $10^{-5}$."
+    assert said in of_records.told("11")
     rates = {m: (RUNS[5].record(m).config["lr"], RUNS[5].record(m).config["final_lr"]) for m in BEST_RIVALS}
     assert rates == dict.fromkeys(BEST_RIVALS[:2], (1e-2, 1e-5)) | {"amortized_ksd": (1e-3, None)}
     exact = RUNS[5].record("gpvi_exact_density").config
     assert (exact["lr"], exact["final_lr"]) == (1e-2, 1e-5)
+    assert "Exact density has the decaying rate too." in of_records.told("11")
 
 
 def test_pairing_takes_little_out_in_two_dimensions():
@@ -595,6 +701,8 @@ def test_the_largest_entry_of_uniform_roots_is_twice_our_relative_error():
     drawn = [draw(60, 5, 5, generator=rng, dtype=torch.float64) for draw in (torch.randn, torch.rand)]
     normal, uniform = (np.mean([at_rest("amortized_svgd", r, batch) for r in roots], 0) for roots in drawn)
     assert 1.8 < uniform[2] / normal[0] < 2.2
+    said = "a number in it cannot be compared with ours to better than a factor of about two."
+    assert said in of_records.told("11")
 
 
 def test_by_the_mean_sigma_error_gpvi_is_first_of_four_in_both_dimensions():
@@ -624,6 +732,8 @@ def test_along_the_narrowest_direction_the_critic_delivers_two_thirds():
 def test_the_fair_comparison_has_batches_of_100():
     for runs, method in ((VARIANTS, "two_batches_best"), (RUNS[5], "gpvi_exact_jac_best")):
         assert runs.record(method).config["objective"]["num_samples"] == density.SAMPLES == 100
+    said = "The same five covariances for all three, 10,000 steps, batches of 100, the decaying rate;"
+    assert said in of_records.told("11")
 
 
 def test_the_minute_and_the_takeaways_give_the_numbers_of_the_records():

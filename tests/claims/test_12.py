@@ -6,10 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from of_records import Runs, told, within
+from of_records import Runs, code, told, within
 
 from gpvi_lib import EnergyPotential, PlaneGrid, binned_divergence
 from gpvi_lib.kernels import median_bandwidth, squared_distances
+from gpvi_lib.paths import repository
 
 FIGURES = {
     name: Runs(f"energy-{name.replace('_', '-')}") for name in ("twin_moons", "sinusoid", "sin_bisect", "sin_split")
@@ -22,6 +23,8 @@ PRINTED = tuple(method for method in FIGURES["sinusoid"].experiment.methods if m
 NARROW = "lambda_1_exact_jac_narrow"
 HELPER = "lambda_1_narrow"
 STDEVS = (1, 2, 6)
+VERDICTS = " ".join(" ".join(code("12")).split())
+"""The code on one line: a cell writes appendix K."""
 
 
 def runs_of(method, potential):
@@ -91,6 +94,12 @@ def test_the_check_prefers_other_noises_than_the_rows_have():
         for name in POTENTIALS
     ]
     assert nearest == [[6, 1], [2, 2], [2, 1], [2, 2]]
+    generators, flows = zip(*nearest, strict=True)
+    used = [FIGURES[name].record("flow").config["sampler"]["base_stdev"] for name in POTENTIALS]
+    said = "the noise of the generators would be {} on twin moons and {} on the three waves;".format(*generators)
+    assert said in told("12")
+    said = "For the flow it would be {}, {}, {} and {}; the rows have {:g}, {:g}, {:g} and {:g}."
+    assert said.format(*flows, *used) in told("12")
 
 
 def test_in_a_third_of_the_lines_seeds_differ_as_much_as_noises():
@@ -102,6 +111,8 @@ def test_in_a_third_of_the_lines_seeds_differ_as_much_as_noises():
 def test_amortised_svgd_has_one_lucky_short_run_on_twin_moons():
     *others, lucky = at_the_rows_noise("twin_moons", "amortized_svgd")
     assert within(others, 1.5, 1.65) and round(lucky, 2) == 0.31
+    said = f"with noise 6 has {lucky:.2f} on twin moons here, and about 1.6 after as many steps on all three seeds"
+    assert said in told("12")
 
 
 def test_our_settings_are_the_best_of_their_candidates_but_for_one_that_is_level():
@@ -113,6 +124,8 @@ def test_our_settings_are_the_best_of_their_candidates_but_for_one_that_is_level
     narrow, ours = (candidate(f"gpvi_exact_density_{name}").metrics for name in ("stdev_1", "ours"))
     assert best["gpvi_exact_density"] == "gpvi_exact_density_stdev_1"
     assert ours["kl"] - narrow["kl"] < 0.004 and ours["sliced_wasserstein"] < narrow["sliced_wasserstein"]
+    said = "with the narrowest noise is level with ours, a little ahead by KL and behind by distance;"
+    assert said in told("12")
 
 
 # the figures
@@ -130,6 +143,8 @@ def test_of_our_settings_only_the_functional_gradient_has_noise_1_and_it_alone_l
     noise = [FIGURES["twin_moons"].record(row).config["sampler"][key] for row, key in stdev.items()]
     rarer = [minority(metric(row, "twin_moons", "share_left")) for row in stdev]
     assert noise == [2, 2, 1] and np.min(rarer[:2]) > 0.4 and rarer[2].max() < 0.01
+    said = "GPVI with the exact Jacobian has the narrowest noise, chosen on the sinusoid. On twin moons it stays on one"
+    assert f"{said} moon, on every seed." in told("12")
 
 
 def test_by_medians_the_exact_density_leads_or_ties_on_all_but_the_fork():
@@ -137,6 +152,9 @@ def test_by_medians_the_exact_density_leads_or_ties_on_all_but_the_fork():
     assert shown["gpvi_exact_density"] == [0.02, 0.01, 0.02, 0.18]
     assert shown["flow_best"] == [0.03, 0.01, 0.06, 0.09]
     assert shown["gpvi_best"] == [0.71, 0.22, 0.3, 0.4]
+    text = " ".join((repository() / "README.md").read_text().split())
+    said = "are level on the sinusoid; the flow's median is lower on the fork (Sin split), where the seeds overlap,"
+    assert f"{said} GPVI's on the loop (Sin bisect); on the moons the two are within 0.02 nats." in text
 
 
 # has it converged?
@@ -151,10 +169,13 @@ def progress(method, potential):
 
 def test_on_the_waves_amortised_svgd_and_the_helper_and_the_flow_still_come_closer():
     assert max(progress(m, name).mean() for m in ("amortized_svgd", "gpvi", "flow") for name in WAVES) < 1
+    said = "On the waves amortised SVGD, GPVI with the helper and the planar flow are still getting closer to their"
+    assert f"{said} targets by distance." in told("12")
 
 
 def test_the_exact_density_still_gains_on_ten_of_twelve_runs():
     assert sum((progress("gpvi_exact_density", name) < 1).sum() for name in POTENTIALS) == 10
+    assert "The exact density gains on ten of its twelve runs" in told("12")
 
 
 def test_on_the_waves_the_exact_jacobian_moves_away_or_rests():
@@ -170,17 +191,21 @@ def test_amortised_svgd_contracts_to_a_third_or_half_of_the_width():
     for name in WAVES:
         found = end("amortized_svgd", name)
         assert 1 / 3 < found["width_ratio"] < 0.5 and 1 < found["kl"] < 1.5
+    assert "On the three waves its samples end at a third to a half of the target's width." in told("12")
 
 
 def test_amortised_svgd_ends_with_these_widths_and_divergences():
     found = [[round(end("amortized_svgd", name)[key], 2) for name in WAVES] for key in ("width_ratio", "kl")]
     assert found == [[0.49, 0.34, 0.35], [1.01, 1.36, 1.44]]
+    assert "in the run of the table to {:.2f}, {:.2f} and {:.2f}.".format(*found[0]) in told("12")
+    assert "against {:.2f}, {:.2f} and {:.2f}.".format(*found[1]) in told("12")
 
 
 def test_amortised_svgd_ends_in_both_halves_and_both_branches():
     for name in WAVES[1:]:
         for part in ("upper", "lower"):
             assert end("amortized_svgd", name)[f"share_{part}"] > 0.5 * due(name)[part]
+    assert "of that width, and both halves and branches (1 seed each;" in told("12")
 
 
 def test_both_branches_of_its_end_are_those_of_the_one_seed_that_had_them_when_cut():
@@ -195,20 +220,27 @@ def test_amortised_svgds_distance_stays_on_the_sinusoid_falls_on_bisect_and_grow
     for name, sign in {"sinusoid": 0, "sin_bisect": -1, "sin_split": 1}.items():
         change = end("amortized_svgd", name)["sliced_wasserstein"] - first("amortized_svgd", name)["sliced_wasserstein"]
         assert abs(change) < 0.05 if sign == 0 else sign * change > 0.5
+    said = "it stays as it is on the sinusoid, falls on sin bisect and grows on sin split."
+    assert f"The distance does not follow: {said}" in told("12")
 
 
 def test_amortised_svgd_is_on_both_branches_of_sin_split_at_its_end():
-    assert min(end("amortized_svgd", "sin_split")[f"share_{part}"] for part in ("upper", "lower")) > 0.15
+    shares = [end("amortized_svgd", "sin_split")[f"share_{part}"] for part in ("upper", "lower")]
+    assert min(shares) > 0.15
+    said = "On sin split both branches are there ({:.0f} and {:.0f} % of the samples,"
+    assert said.format(*(100 * share for share in shares)) in told("12")
 
 
 def test_amortised_svgd_stays_on_one_moon_as_wide_as_it_was():
     for key in ("width_ratio", "misplaced"):
         assert abs(end("amortized_svgd", "twin_moons")[key] - first("amortized_svgd", "twin_moons")[key]) < 0.02
+    assert "On twin moons it stays on one moon, as wide as it was." in told("12")
 
 
 def test_the_row_of_the_exact_jacobian_ends_no_better_than_it_was():
     for key in ("sliced_wasserstein", "kl"):
         assert end("gpvi_exact_jac", "sinusoid")[key] > first("gpvi_exact_jac", "sinusoid")[key]
+    assert "The row without λ, folded from its start, ends no better than it was." in told("12")
 
 
 def test_with_lambda_1_and_noise_1_every_map_folds_at_last_and_never_comes_back():
@@ -220,18 +252,24 @@ def test_with_lambda_1_and_noise_1_every_map_folds_at_last_and_never_comes_back(
         assert (later > 0.005).all() and (later < 0.995).all()
         assert 0.3 < end(NARROW, name)["negative_share"] < 0.7
     assert folds == [10_000, 40_000, 20_000, 10_000]
+    sinusoid, bisect = (fold - step[1] for fold in folds[1:3])  # the last look without a fold
+    said = f"On the sinusoid that lasts for {sinusoid:,} steps, on sin bisect for {bisect:,}, on the other two not even"
+    assert f"{said} that. Then determinants of both signs appear and never leave again," in told("12")
 
 
 def test_once_folded_it_ends_between_1_1_and_1_9_nats_and_too_wide():
-    assert within([end(NARROW, name)["kl"] for name in POTENTIALS], 1.05, 1.95)
+    found = [end(NARROW, name)["kl"] for name in POTENTIALS]
+    assert within(found, 1.05, 1.95)
+    assert f"The runs end between {min(found):.1f} and {max(found):.1f} nats. Their maps fold as well." in told("12")
     assert min(end(NARROW, name)["width_ratio"] for name in POTENTIALS) > 1.5
+    assert "after 200,000 it is {folded_width} on the four potentials" in VERDICTS
 
 
 def test_once_folded_it_is_behind_amortised_svgd_on_twin_moons_and_on_the_waves_within_a_tenth():
     behind = {name: end(NARROW, name)["kl"] - end("amortized_svgd", name)["kl"] for name in POTENTIALS}
     assert behind["twin_moons"] > 1 and all(abs(behind[name]) < 0.1 for name in WAVES)
     said = "Amortised SVGD's binned KL is below these runs' on twin moons. On the waves the order is open: both are"
-    assert said in told("12")
+    assert f"{said} within 0.1," in told("12")
 
 
 @pytest.mark.parametrize("name", ["sin_bisect", "sin_split"])
@@ -251,6 +289,8 @@ def test_the_claims_of_both_waves_show_that_it_misses_something():
     """A claim is at most the true KL, and on sin bisect it is above the binned one."""
     found = end("amortized_svgd", "sin_bisect")
     assert found["kl_claimed"] > found["kl"] + 0.05
+    said = "a little smaller than the true one, and visibly so for lines thinner than a cell."
+    assert f"The binned KL is in expectation {said}" in told("12")
 
 
 def test_half_of_the_gain_of_lambda_1_and_noise_1_is_lost_at_the_end():
@@ -268,6 +308,8 @@ def test_on_the_sinusoid_the_cut_flatters_lambda_1_and_noise_1():
 
 def test_before_it_folds_it_claims_a_tenth_of_a_nat_on_the_sinusoid():
     assert within(path(NARROW, "sinusoid", "kl_claimed")[1:4], 0.08, 0.13)
+    text = " ".join((repository() / "docs/what-did-not-reproduce.md").read_text().split())
+    assert "GPVI does well on the sinusoid for 30,000 steps. Then its map folds" in text
 
 
 def test_on_the_sinusoid_the_helper_goes_on_coming_closer():
@@ -275,6 +317,10 @@ def test_on_the_sinusoid_the_helper_goes_on_coming_closer():
     assert [round(m["kl"], 2) for m in found] == [0.61, 0.34, 1.01]
     assert [round(m["sliced_wasserstein"], 2) for m in found] == [0.67, 0.46, 0.16]
     assert round(found[1]["width_ratio"], 2) == 1.03
+    cut, last = ([m[key] for key in ("kl", "sliced_wasserstein")] for m in found[:2])
+    said = f"this seed, the best of three when cut, falls from {cut[0]:.2f} to {last[0]:.2f} nats."
+    assert f"{said} Its width ends at {found[1]['width_ratio']:.2f}, its distance at {last[1]:.2f}." in told("12")
+    assert f"Its distance falls from {cut[1]:.2f} to {last[1]:.2f}." in told("12")
 
 
 def test_by_kl_the_helper_without_lambda_has_the_best_end_of_all_generators_on_the_sinusoid():
@@ -292,6 +338,8 @@ def test_printed_gpvi_is_printed_but_for_its_batch():
         sampler, objective = config["sampler"], config["objective"]
         assert (config["steps"], sampler["noise_scale"], sampler["input_stdev"]) == (200_000, 1, 1)
         assert (sampler["hidden"], objective["inverse"]["kind"], objective["num_samples"]) == ([500, 500], "helper", 10)
+    said = "GPVI with λ = 1 and noise 1, both printed, and 10 samples a step, not 100."
+    assert f"GPVI with the helper went to the end on all four potentials, {said}" in told("12")
 
 
 def test_printed_gpvi_has_these_widths_divergences_and_distances():
@@ -327,10 +375,13 @@ def test_printed_gpvi_has_both_moons_both_halves_and_neither_branch():
     assert f"just over the bar: {lower} of the samples, due {fair}, and {upper} above." in told("12")
     branches = {part: end(HELPER, "sin_split")[f"share_{part}"] / due("sin_split")[part] for part in ("upper", "lower")}
     assert max(branches.values()) < 0.3 and end(HELPER, "sin_split")["share_stem"] > 0.95
+    assert "behind on the waves; on sin split nearly all of it is on the stem." in told("12")
 
 
 def test_printed_gpvi_is_ahead_of_the_exact_inverse_at_the_same_lambda_and_noise_by_kl():
     assert all(end(HELPER, name)["kl"] < end(NARROW, name)["kl"] for name in POTENTIALS)
+    said = "With the exact inverse, and the printed batch, it is behind the helper by KL on all four."
+    assert said in told("12")
     pair = [end(method, "sinusoid")["kl"] for method in (HELPER, NARROW)]
     assert "it is the other way round by KL, {:.2f} against {:.2f}.".format(*pair) in told("12")
 
@@ -363,12 +414,16 @@ def test_printed_gpvi_still_comes_closer_on_two_of_four():
     for name in (POTENTIALS[0], POTENTIALS[2]):  # "when it ends"
         curve = path(HELPER, name, "sliced_wasserstein")
         assert curve[-5:].mean() < curve[-10:-5].mean()
+    said = "On twin moons and sin bisect it still comes closer when it ends. On the sinusoid its distance stays"
+    assert f"{said} where it was at the first look, on sin split it grows." in told("12")
     delivered = np.concatenate([path(HELPER, name, "delivered")[1:] for name in POTENTIALS])
     assert delivered.min() < 0 and 0.95 < delivered.max() < 1.05
+    assert "goes up and down, from below nothing to all of it;" in told("12")
 
 
 def test_with_lambda_1_the_helper_has_less_kl_at_noise_1_than_at_2():
     assert CONTROLS.metric(HELPER, "kl").mean() < CONTROLS.metric("lambda_1", "kl").mean()
+    assert "With noise 2 and λ = 1 its KL is larger than with noise 1 in the mean." in told("12")
 
 
 def test_the_helpers_map_is_folded_all_along_and_what_it_delivers_goes_up_and_down():
@@ -377,6 +432,9 @@ def test_the_helpers_map_is_folded_all_along_and_what_it_delivers_goes_up_and_do
     assert path("gpvi", "sinusoid", "kl_claimed")[4:].max() < 0
     delivered = path("gpvi", "sinusoid", "delivered")[1:]
     assert delivered.min() < 0.02 and 0.85 < delivered.max() < 0.9
+    said = "between a sixth and three tenths of the noise has the other sign; from 40,000 on its claimed divergence is"
+    assert f"From 10,000 steps on its map is folded: {said} below zero." in told("12")
+    assert f"goes up and down between nothing and {delivered.max():.2f} at the looks;" in told("12")
 
 
 def test_the_planar_flow_arrives():
@@ -385,13 +443,19 @@ def test_the_planar_flow_arrives():
     assert said in told("12")
     assert [round(m["sliced_wasserstein"], 2) for m in (cut, arrived)] == [1.19, 0.09]
     assert round(arrived["width_ratio"], 2) == 1.04 and abs(arrived["kl_claimed"] - arrived["kl"]) < 0.001
+    said = f"it has the distance {arrived['sliced_wasserstein']:.2f}, {arrived['kl']:.2f} nats, the width"
+    assert f"With the printed steps {said} {arrived['width_ratio']:.2f}," in told("12")
     assert arrived["misplaced"] < 0.03 and metric("flow_best", "sinusoid", "kl").max() < 0.01
+    assert "at our setting a flow gets below 0.01 nats in 4,000 steps." in told("12")
 
 
 def test_where_it_was_cut_the_flow_was_farthest_and_last_but_one_by_kl():
     cut = {m: first(m, "sinusoid") for m in PRINTED}
     assert max(cut, key=lambda m: cut[m]["sliced_wasserstein"]) == "flow"
     assert sorted(cut, key=lambda m: cut[m]["kl"])[2] == "flow"
+    far, kl = (cut["flow"][key] for key in ("sliced_wasserstein", "kl"))
+    said = f"the farthest of the four by distance, {far:.2f}, and last but one by KL, {kl:.2f} nats."
+    assert said in told("12")
 
 
 # the width of amortised SVGD
@@ -399,6 +463,9 @@ def test_where_it_was_cut_the_flow_was_farthest_and_last_but_one_by_kl():
 
 def test_amortised_svgd_is_too_thin_on_every_run():
     assert max(metric("amortized_svgd", name, "width_ratio").max() for name in POTENTIALS) < 1
+    assert "Amortised SVGD is too thin already in the short runs." in told("12")
+    lacking = 100 * (1 - np.concatenate([metric("amortized_svgd", name, "width_ratio") for name in WAVES]))
+    assert f"at our steps it is too thin by {lacking.min():.0f} to {lacking.max():.0f} per cent," in VERDICTS
 
 
 def test_with_one_batch_the_width_is_0_73_and_with_two_1_11():
@@ -410,6 +477,8 @@ def test_two_batches_cure_the_width_and_a_narrow_kernel_does_not():
     wide = metric("two_batches", "sinusoid", "width_ratio")
     assert wide.min() > metric("amortized_svgd", "sinusoid", "width_ratio").max() and abs(wide.mean() - 1) < 0.2
     assert metric("narrow_kernel", "sinusoid", "width_ratio").mean() < 0.9
+    assert "So a second batch should cure the width, and a narrow bandwidth should not:" in told("12")
+    assert "With two batches the width is there, a little too much of it." in told("12")
 
 
 def test_with_two_batches_it_is_farther_and_yet_less_divergent_on_every_seed():
@@ -417,6 +486,7 @@ def test_with_two_batches_it_is_farther_and_yet_less_divergent_on_every_seed():
         change = metric("two_batches", "sinusoid", key) - metric("amortized_svgd", "sinusoid", key)
         assert (sign * change > 0).all()
     assert (metric("two_batches", "sinusoid", "kl") > 0.1).all()
+    assert "With two batches the *distance* is larger on all three seeds." in told("12")
 
 
 @cache
@@ -431,16 +501,20 @@ def predicted_width(potential, bandwidth=None):
 
 
 def test_statement_3_predicts_these_widths_and_meets_the_short_runs_to_within_0_12():
-    assert within([predicted_width(n) - w for n, w in zip(WAVES, (0.80, 0.73, 0.71), strict=True)], -0.015, 0.015)
+    told_widths = (0.80, 0.73, 0.71)
+    assert within([predicted_width(n) - w for n, w in zip(WAVES, told_widths, strict=True)], -0.015, 0.015)
+    assert "It predicts widths of {:.2f}, {:.2f} and {:.2f} for the three waves,".format(*told_widths) in told("12")
     measured = {n: metric("amortized_svgd", n, "width_ratio") for n in POTENTIALS}
     off = {n: abs(widths.mean() - predicted_width(n)) for n, widths in measured.items()}
     assert max(off, key=off.get) == "sin_split" and off["sin_split"] < 0.13
     assert all(off[n] < 1.25 * widths.std(ddof=1) for n, widths in measured.items())
+    assert "the formula is within 0.12 of the widths at 8,000 steps, but does not order them." in told("12")
 
 
 def test_at_h_0_3_statement_3_predicts_0_83_and_three_seeds_have_less():
     measured = metric("narrow_kernel", "sinusoid", "width_ratio")
     assert f"{predicted_width('sinusoid', 0.3):.2f}" == "0.83"
+    assert "At $h = 0.3$ it predicts 0.83, with the median rule 0.80." in told("12")
     assert f"Three seeds have {measured.min():.2f} to {measured.max():.2f}" in told("12")
     assert measured.max() < predicted_width("sinusoid", 0.3) and predicted_width("sinusoid", 0.3) > predicted_width(
         "sinusoid"
@@ -466,6 +540,8 @@ def test_with_one_sign_both_divergences_agree_and_with_both_they_need_not():
     one_sign, both = gap[rarer < 0.005], gap[rarer > 0.1]
     assert abs(one_sign).max() < 0.12 and sorted(abs(one_sign))[-3] < 0.05
     assert both.max() > 0.5 and math.log(2) < both.max() < math.log(3) and round(both.max(), 2) == 0.73
+    said = f"With both signs the claim of these runs is up to {both.max():.2f} nats too small. That is a little more"
+    assert said + r" than $\log 2 = 0.69$, so this map probably has three sheets or more." in told("12")
 
 
 def test_of_84_runs_57_have_one_sign_26_both_and_one_lies_between():
@@ -475,6 +551,10 @@ def test_of_84_runs_57_have_one_sign_26_both_and_one_lies_between():
     assert round(gap[one_sign].max(), 2) == 0.01 and (abs(gap[one_sign]) > 0.05).sum() == 2
     exceptions = [m for m in (*PRINTED, *BEST) for name in POTENTIALS if off_by_more_than_0_05(m, name)]
     assert exceptions == ["gpvi", "gpvi_exact_jac"]
+    said = rf"In our {one_sign.sum()} runs with one sign of $\det J$ the claim was never more than"
+    assert f"{said} {gap[one_sign].max():.2f} nats below." in told("12")
+    said = "the two divergences agree to within 0.05, except in two runs of GPVI."
+    assert rf"With one sign of $\det J$ {said}" in told("12")
 
 
 def off_by_more_than_0_05(method, name):
@@ -489,17 +569,23 @@ def test_marks_far_below_zero_are_of_amortised_svgd_on_sin_split():
     ]
     gap, rarer = gaps()
     assert max(far) < -0.08 and sorted(gap[rarer > 0.1])[:3] == sorted(far)
+    said = "some marks of amortised SVGD lie below zero in Figure 12.3 although its maps fold."
+    assert said in told("12")
 
 
 def test_on_one_moon_amortised_svgd_claims_less_than_is_possible():
     assert metric("amortized_svgd", "twin_moons", "kl_claimed").max() < 0.5 * math.log(2)
     assert metric("amortized_svgd", "twin_moons", "kl").min() > math.log(2)
+    said = "Amortised SVGD on twin moons claims less than half of what any sampler of one moon must have:"
+    assert said in told("12") and r"A missing moon costs $\log2 = 0.69$ nats." in told("12")
 
 
 def test_all_maps_of_amortised_svgd_fold_before_training_and_after():
     for name in POTENTIALS:
         assert within(metric("amortized_svgd", name, "negative_share"), 0.25, 0.65)
         assert within(track("amortized_svgd", name, "negative_share")[:, 0], 0.25, 0.65)
+    said = "three to six tenths of their determinants are negative, before training and after."
+    assert f"All maps of amortised SVGD fold: {said}" in told("12")
 
 
 def test_on_the_plain_elbo_the_generator_claims_a_negative_divergence_with_at_least_eight_sheets():
@@ -507,6 +593,9 @@ def test_on_the_plain_elbo_the_generator_claims_a_negative_divergence_with_at_le
     assert claimed.mean() < 0 and binned.min() > 0.3
     assert within(binned - claimed, math.log(7), math.log(12))
     assert [round(gap, 1) for gap in sorted(binned - claimed)] == [2.0, 2.3, 2.3] and round(math.log(7), 2) == 1.95
+    said = f"Its claim is {min(binned - claimed):.1f} to {max(binned - claimed):.1f} nats too small."
+    assert said + rf" That takes at least eight sheets, because $\log 7 = {math.log(7):.2f}$." in told("12")
+    assert r"trained on the plain ELBO with $|\det J|$, claims a *negative* divergence." in told("12")
 
 
 # what the exact Jacobian changes
@@ -517,6 +606,7 @@ def test_where_a_map_does_not_fold_there_is_no_tail(method, number):
     every = [runs.record(method, seed).metrics for runs in FIGURES.values() for seed in runs.seeds]
     tails = [m["repulsion_tail"] for m in every if minority(m["negative_share"]) < 1e-4]
     assert len(tails) == number and max(tails) < 1.6
+    assert "Where a map does not fold at the end there is no such tail (to one in ten thousand;" in told("12")
 
 
 def test_on_sin_split_a_burst_comes_with_a_change_of_sign():
@@ -524,29 +614,38 @@ def test_on_sin_split_a_burst_comes_with_a_change_of_sign():
     burst = claimed[1:].argmax() + 1
     assert folding[burst - 1] > 0.995 and 0.6 < folding[burst] < 0.65
     assert claimed[burst - 1] < 0.75 < 2.85 < claimed[burst]
+    said = f"on sin split, one run goes from {claimed[burst - 1]:.1f} to {claimed[burst]:.1f} nats as its share of"
+    assert said + rf" $\det J<0$ goes from {folding[burst - 1]:.0f} to {folding[burst]:.2f}." in told("12")
 
 
 def test_a_run_that_folded_before_can_be_twice_too_wide():
     negative = track("gpvi_exact_jac", "twin_moons", "negative_share")[1]
     assert metric("gpvi_exact_jac", "twin_moons", "width_ratio")[1] > 2
     assert negative[-1] < 1e-3 < 0.4 < negative[1:].max()
+    assert "But a run that folded before can be twice too wide all the same." in told("12")
 
 
 def test_with_all_else_the_same_the_exact_inverse_is_worse_on_all_seeds_and_ends_folded():
     for key in ("sliced_wasserstein", "kl"):
         assert (metric("exact_inverse", "sinusoid", key) > metric("gpvi", "sinusoid", key)).all()
+    said = "the exact inverse makes the sampler worse on all three seeds, by distance and by divergence."
+    assert f"with all else the same, {said}" in told("12")
     folded = minority(metric("exact_inverse", "sinusoid", "negative_share"))
     assert f"folds on all ({100 * folded.min():.0f} to {100 * folded.max():.0f} %)" in told("12")
     assert (minority(metric("gpvi", "sinusoid", "negative_share")) < 0.01).sum() == 2
+    assert "at the end the helper's map hardly folds on two seeds (under 1 %), the exact inverse's folds" in told("12")
 
 
 def test_an_eight_thousand_step_run_of_the_step_in_the_notebook_has_0_145_nats():
-    assert round(candidate("gpvi_best_ours").metrics["kl"], 3) == 0.145
+    kl = candidate("gpvi_best_ours").metrics["kl"]
+    assert round(kl, 3) == 0.145
+    assert f"the row *GPVI, exact Jacobian, ours* of appendix C has {kl:.3f}." in told("12")
 
 
 def test_our_gpvi_loses_a_moon_and_the_lower_branch():
     assert metric("gpvi_best", "twin_moons", "kl").min() > 0.69
     assert metric("gpvi_best", "sin_split", "share_lower").max() < 0.01
+    assert "What remains there is lost parts (a moon; the lower branch of sin split;" in told("12")
 
 
 def test_a_quick_helper_is_neither_clearly_better_nor_worse_at_3000_steps():
@@ -554,11 +653,15 @@ def test_a_quick_helper_is_neither_clearly_better_nor_worse_at_3000_steps():
     slow = track("gpvi", "sinusoid", "sliced_wasserstein")[:, halfway]
     quick = metric("quick_helper", "sinusoid", "sliced_wasserstein")
     assert halfway and (quick < slow).any() and (quick > slow).any()
+    said = "is at 3,000 steps neither clearly better nor worse by distance than ours at 3,000."
+    assert f"A helper that learns ten times faster {said}" in told("12")
 
 
 def test_the_helper_delivers_next_to_nothing_in_some_runs_and_all_in_others():
     delivered = np.concatenate([metric("gpvi", name, "delivered") for name in POTENTIALS])
     assert delivered.min() < 0.1 and delivered.max() > 0.9 and 0.6 < np.median(delivered) < 0.72
+    said = f"*delivered* is {delivered.min():.0f} to {delivered.max():.0f}, median {np.median(delivered):.2f}."
+    assert f"Over twelve runs {said}" in told("12")
 
 
 # the printed λ, and the narrowest noise
@@ -570,12 +673,15 @@ def test_lambda_1_and_noise_1_do_not_fold_and_have_the_smallest_divergence():
     assert track(NARROW, "sinusoid", "negative_share").max() < 0.005  # at every look
     for rival in ("amortized_svgd", "flow", "gpvi", "gpvi_exact_jac", "exact_jac_narrow", "lambda_1_exact_jac"):
         assert metric(NARROW, "sinusoid", "kl").max() < metric(rival, "sinusoid", "kl").min()
+    said = "no look at any of the three finds a fold, and all have about 0.2, the smallest divergence of all cut rows"
+    assert f"With λ = 1 as well {said}" in told("12")
 
 
 def test_with_wide_noise_it_folds_with_lambda_or_without():
     for method in ("gpvi_exact_jac", "lambda_1_exact_jac"):
         assert within(metric(method, "sinusoid", "negative_share"), 0.3, 0.7)
         assert metric(method, "sinusoid", "kl").min() > 1
+    assert "λ = 1 with the wide noise folds as before." in told("12")
 
 
 def test_with_the_narrow_noise_alone_all_start_folded_and_two_of_three_unfold():
@@ -584,22 +690,28 @@ def test_with_the_narrow_noise_alone_all_start_folded_and_two_of_three_unfold():
     folded = (minority(negative[:, 1:]) > 0.005).mean(1)
     worst = metric("exact_jac_narrow", "sinusoid", "kl").argmax()
     assert sorted(folded)[:2] == [0, 0] and folded.argmax() == worst and folded[worst] > 0.7
-    assert round(metric("exact_jac_narrow", "sinusoid", "kl")[worst], 1) == 1.4
+    kl = metric("exact_jac_narrow", "sinusoid", "kl")[worst]
+    assert round(kl, 1) == 1.4 and f"and is the one that still has {kl:.1f} nats." in told("12")
+    said = "all three maps start folded, and two are unfolded at the first look and stay so."
+    assert f"With the narrow noise alone {said}" in told("12")
 
 
 def test_the_narrow_noise_alone_beats_the_printed_row_on_every_seed():
     for key in ("sliced_wasserstein", "kl"):
         assert (metric("exact_jac_narrow", "sinusoid", key) < metric("gpvi_exact_jac", "sinusoid", key)).all()
+    assert "Distance and divergence are smaller than with noise 6 and no λ on every seed." in told("12")
 
 
 def test_with_lambda_1_and_noise_1_the_helper_is_behind_the_exact_inverse_on_every_seed():
     for key in ("sliced_wasserstein", "kl"):
         assert (metric("lambda_1_narrow", "sinusoid", key) > metric(NARROW, "sinusoid", key)).all()
+    assert "it is now behind the exact inverse by both measures on every seed." in told("12")
 
 
 def test_by_distance_even_the_best_is_behind_amortised_svgd():
     best = metric(NARROW, "sinusoid", "sliced_wasserstein").min()
     assert best > metric("amortized_svgd", "sinusoid", "sliced_wasserstein").max()
+    assert "by the distance even the best of these rows is still behind amortised SVGD:" in told("12")
 
 
 # without a confinement
@@ -608,6 +720,7 @@ def test_by_distance_even_the_best_is_behind_amortised_svgd():
 def test_without_a_confinement_much_of_the_samples_leaves_the_grid():
     outside = metric("unconfined", "sinusoid", "outside")
     assert outside.min() > 0.4 and outside.max() > 0.8 and metric("flow_best", "sinusoid", "outside").max() < 0.01
+    assert "In every run much of its samples, four tenths or more, has left the grid," in told("12")
 
 
 # claim by claim
@@ -633,22 +746,28 @@ def test_the_exact_density_is_ahead_of_every_printed_row_and_our_gpvi_by_kl():
     for name in POTENTIALS:
         rivals = np.stack([metric(m, name, "kl") for m in (*PRINTED, "gpvi_best")])
         assert (metric("gpvi_exact_density", name, "kl") < rivals).all()
+    said = "By KL our tuned exact-density generator is ahead of every cut row on every seed."
+    assert said in told("12")
 
 
 def test_against_our_flow_the_exact_density_is_ahead_on_eight_of_nine_and_on_sin_split_behind_on_two():
     ahead = [metric("gpvi_exact_density", name, "kl") < metric("flow_best", name, "kl") for name in POTENTIALS]
     assert np.sum(ahead[:3]) == 8 and np.sum(ahead[3]) == 1
+    said = "it is ahead of the best flow on eight of nine runs; on sin split, where it has a branch left to find,"
+    assert f"On the first three potentials {said} behind on two of three." in told("12")
 
 
 def test_cut_on_the_waves_gpvi_is_too_wide_across_and_too_short_along():
     helper, exact = (np.stack([metric(m, name, "width_ratio") for name in WAVES]) for m in ("gpvi", "gpvi_exact_jac"))
     assert helper.min() > 1 and (exact > helper).all()
+    assert "Cut, GPVI is too wide: helper" in VERDICTS and "along it too short (appendix" in VERDICTS
     assert max(metric(m, name, "spread_1").max() for m in ("gpvi", "gpvi_exact_jac") for name in WAVES) < 0.8
 
 
 def test_where_cut_the_helper_has_the_width_and_not_the_fit():
     found = np.concatenate([metric("gpvi", name, "kl") for name in WAVES])
     assert [round(value, 2) for value in (found.min(), found.max())] == [0.61, 1.16]
+    assert f"this seed, the best of three when cut, falls from {found.min():.2f}" in told("12")
 
 
 def test_at_these_steps_the_helper_is_behind_amortised_svgd_in_every_pair_of_runs():
@@ -656,20 +775,26 @@ def test_at_these_steps_the_helper_is_behind_amortised_svgd_in_every_pair_of_run
     key = "sliced_wasserstein"
     farther = [(metric("gpvi", name, key) > metric("amortized_svgd", name, key)).sum() for name in POTENTIALS]
     assert sum(farther) == 9
+    said = "the helper is behind amortised SVGD's 8,000 by KL in every pair, mostly by distance too"
+    assert f"After 6,000 steps {said}" in VERDICTS
     steps = {FIGURES[name].record(m).config["steps"] for name in POTENTIALS for m in ("gpvi", "amortized_svgd")}
     assert steps == {6_000, 8_000}
 
 
 def test_on_the_seed_of_the_long_runs_amortised_svgds_kl_grows_on_each_wave():
     assert all(end("amortized_svgd", name)["kl"] > 0.4 + first("amortized_svgd", name)["kl"] for name in WAVES)
+    assert "On one seed amortised SVGD's KL grows with more steps on each wave" in VERDICTS
 
 
 def test_on_sin_split_our_flow_has_both_branches_on_two_seeds_and_the_exact_density_on_none():
     assert [both_branches(m, "sin_split") for m in ("gpvi_exact_density", "flow_best")] == [0, 2]
+    assert "That flows can is supported with our settings, on two seeds;" in VERDICTS
+    assert "lower branch on one seed, just under the bar." in VERDICTS
 
 
 def test_on_sin_bisect_amortised_svgd_has_both_halves_on_every_seed():
     assert both_branches("amortized_svgd", "sin_bisect") == 3
+    assert "due 12 % each); cut, all three seeds had these." in told("12")
 
 
 def test_by_step_40000_every_map_with_lambda_1_and_noise_1_is_folded():
@@ -718,6 +843,7 @@ def test_the_width_of_the_seed_that_went_on():
 def test_our_gpvi_loses_half_of_the_loop_of_sin_bisect_on_two_seeds():
     halves = np.stack([metric("gpvi_best", "sin_bisect", f"share_{half}") for half in ("upper", "lower")])
     assert (halves.min(0) < 0.03).sum() == 2
+    assert "on two seeds a half of the loop of sin bisect) and a little too much width." in told("12")
 
 
 def test_lambda_1_and_noise_1_do_not_clearly_help_the_helper():

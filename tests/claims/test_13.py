@@ -15,6 +15,8 @@ from gpvi_lib.report import scoreboard
 RUNS, SETTINGS = Runs("bayesian-linear-regression"), Runs("bayesian-linear-regression-settings")
 SEEDS = RUNS.seeds
 METHODS = RUNS.experiment.methods
+VERDICTS = " ".join(" ".join(of_records.code("13")).split())
+"""The code on one line: a cell writes the table of section 8."""
 LOST = 0.1
 """A direction with less than a tenth of its variance counts as lost."""
 
@@ -74,12 +76,17 @@ def test_three_candidates_are_ahead_of_our_settings_by_less_than_half_the_range_
     for candidate in ahead:
         ours = tried(f"{row_of(candidate)}_ours")
         assert np.ptp(ours) > 2 * abs(ours.mean() - tried(candidate).mean())
+    said = "a wider helper, a slower exact density and a faster SVGD, by less than half the range of our own three"
+    assert f"Three candidates are ahead of ours, {said} problems." in of_records.told("13")
 
 
 def test_a_slow_helper_loses_its_way_on_one_problem_and_hmc_with_twice_our_step_on_another():
     slow = tried("gpvi_best_helper_lr_0_0001")
     assert slow.max() > 4 * sorted(slow)[1]
     assert tried("hmc_best_step_0_08").max() > 3
+    assert "at the bad level until step 13,000 on one problem of three, and ends there with" in of_records.told("13")
+    assert "HMC with twice our step is clearly worse too." in of_records.told("13")
+    assert "That gives the wrong covariance of the third problem." in of_records.told("13")
 
 
 # 3 and appendix C: the table
@@ -91,10 +98,17 @@ def test_printed_gpvi_scatters_and_no_printed_row_that_does_agrees():
     board = board[(board["n_seeds"] == board["n_seeds"].max()) & (board["metric"] == "sigma_error")]
     scattered = board[(board["ours_sd"] > 0.4 * board["ours_mean"]) & (board["setting"] == "printed")]
     assert "gpvi" in set(scattered["method"]) and "agrees" not in set(scattered["verdict"])
+    text = of_records.told("13")
+    assert "Rows whose standard deviation is above 40 % of their mean:" in text
+    assert "None of the printed rows among them agrees with the paper." in text
     critics = board[board["method"].isin(("ksd", "amortized_ksd")) & (board["setting"] == "best")]
     assert critics["ratio"].round(1).tolist() == [1.1, 1.3] and set(critics["verdict"]) == {"inconclusive"}
+    said = "The critics with tanh units come near it, {:.1f} and {:.1f} times the published error,"
+    assert said.format(*critics["ratio"]) in text
     before = board[board["method"].isin(("ksd", "amortized_ksd")) & (board["setting"] == "printed")]
-    assert before["ratio"].round(1).tolist() == [1.8, 3.4]  # notebook 00 has these, too
+    assert before["ratio"].round(1).tolist() == [1.8, 3.4]
+    said = "errors of Σ falls from {:.1f} to {:.1f} and from {:.1f} to {:.1f},"
+    assert said.format(*np.transpose([before["ratio"], critics["ratio"]]).flat) in of_records.told("00")
 
 
 def published():
@@ -155,10 +169,13 @@ def test_against_mean_field_the_exact_inverse_is_ahead_on_half_and_with_a_decayi
     assert (metric("gpvi_exact_jac") < metric("mf_vi")).mean() == 0.5
     for method in ("gpvi_best", "gpvi_exact_jac_best"):
         assert all(metric(method).max() < metric(rival).min() for rival in ("mf_vi", "mf_vi_best"))
+    assert "of the problems at the printed rate, on all with a decaying one" in VERDICTS
 
 
 def test_where_the_repulsion_is_a_trained_network_runs_lose_a_direction():
     assert not lost("gpvi_exact_jac") and all(lost(method) for method in ("gpvi", "ksd", "amortized_ksd"))
+    said = "Where the repulsion comes from a *trained network*, runs can lose whole directions."
+    assert said in of_records.told("13")
 
 
 # 6: HMC
@@ -179,6 +196,8 @@ def exact_draws(repeats=4_000):
 def test_printed_hmc_is_what_exact_sampling_would_give_within_three_standard_errors():
     draws, hmc = exact_draws(), metric("hmc")
     assert abs(hmc.mean() - draws.mean()) < 3 * draws.std() / np.sqrt(len(hmc))
+    said = f"the noise of a hundred draws: exact draws have {draws.mean():.2f}."
+    assert f"HMC has {hmc.mean():.2f} (Table 2: 0.181), {said}" in of_records.told("13")
 
 
 def worth(method):
@@ -205,11 +224,16 @@ def test_neither_more_states_nor_longer_trajectories_suffice():
 
 
 def test_the_root_mean_square_of_exact_draws_is_that_of_the_formula():
-    assert f"{np.sqrt(np.square(exact_draws()).mean()):.2f}" == f"{np.sqrt(4 / 99):.2f}"
+    found = np.sqrt(np.square(exact_draws()).mean())
+    assert f"{found:.2f}" == f"{np.sqrt(4 / 99):.2f}"
+    assert rf"$\sqrt{{(d+1)/(n-1)}} = \sqrt{{4/99}} \approx {found:.1f}$." in of_records.told("13")
 
 
 def test_with_trajectories_of_the_right_length_hmc_has_the_smallest_error():
     assert metric("hmc_best").mean() < min(metric(m).mean() for m in METHODS if m != "hmc_best")
+    hmc, density = (metric(m).mean() for m in ("hmc_best", "gpvi_exact_density"))
+    said = f"{hmc:.3f} (section 3; the exact density's {density:.3f} is close)."
+    assert f"HMC has the smallest mean error on this page, {said}" in of_records.told("13")
 
 
 # 7: optimiser noise
@@ -222,9 +246,12 @@ def level(method):
 
 
 def test_a_decaying_rate_removes_the_noise_of_the_exact_inverse_and_not_the_bias_of_svgd():
-    assert metric("gpvi_exact_jac_best").mean() < 0.4 * level("gpvi_exact_jac")
+    assert round(metric("gpvi_exact_jac_best").mean() / level("gpvi_exact_jac"), 1) == 0.2
+    assert "For GPVI with the exact inverse the answer is yes: a fifth is left." in of_records.told("13")
     assert metric("svgd_best").mean() > 0.8 * level("svgd")
     assert metric("amortized_svgd_best").mean() > 0.8 * level("amortized_svgd")
+    said = "For SVGD and amortised SVGD the answer is *no*: their error is a bias."
+    assert said in of_records.told("13")
 
 
 # 7 and appendix F: amortised SVGD
@@ -240,7 +267,10 @@ def kept_variance(n, d=3):
 
 def test_the_bias_of_amortised_svgd_is_that_of_the_closed_form():
     kept = kept_variance(100)
-    assert f"{kept:.2f}" == "0.78" and abs(metric("amortized_svgd_best").mean() - (1 - kept)) < 0.02
+    measured = metric("amortized_svgd_best").mean()
+    assert f"{kept:.2f}" == "0.78" and abs(measured - (1 - kept)) < 0.02
+    said = f"the measured error of amortised SVGD is {measured:.3f}, and the formula says {1 - kept:.2f},"
+    assert said in of_records.told("13") and f"vanishes at {kept:.2f} of the variance," in of_records.told("13")
 
 
 def test_one_batch_of_200_would_leave_a_bias_too():
@@ -266,6 +296,8 @@ def test_mean_fields_sigma_error_is_that_of_the_best_factorised_gaussian():
         covariance, variances = torch.linalg.inv(precision(seed)), 1 / precision(seed).diagonal()
         best.append(float((torch.diag(variances) - covariance).norm() / covariance.norm()))
     np.testing.assert_allclose(metric("mf_vi_best"), best, atol=0.01)
+    said = "is the distance of the best factorised Gaussian, a number that the design $X$ fixes. Training adds nothing"
+    assert f"Mean field's error {said} to it," in of_records.told("13")
 
 
 def test_mean_fields_mu_error_is_the_shift_by_its_prior():
@@ -275,6 +307,8 @@ def test_mean_fields_mu_error_is_the_shift_by_its_prior():
         for seed, mean in means.items()
     ]
     np.testing.assert_allclose(metric("mf_vi", "mu_error"), shifts, rtol=0.1)
+    said = f"Its μ error of {1000 * metric('mf_vi', 'mu_error').mean():.0f} thousandths is the shift by its prior"
+    assert said in of_records.told("13")
 
 
 # appendix A: the number of observations
@@ -295,6 +329,8 @@ def test_mean_fields_error_of_100_samples_is_mostly_their_noise_from_100_observa
     shares = {n: noise_share(n) for n in (20, 50, 100, 200)}
     assert [share > 0.5 for share, _ in shares.values()] == [False, False, True, True]
     assert abs(shares[100][0] - 2 / 3) < 0.03 and min(spread for _, spread in shares.values()) > 3
+    said = "Of 100 samples it is, from $N = 100$ on, mostly their noise (about two thirds of the mean square at 100)."
+    assert f"varies several-fold between designs of one size. {said}" in of_records.told("13")
 
 
 # 5 and appendix H: the helper
@@ -302,12 +338,15 @@ def test_mean_fields_error_of_100_samples_is_mostly_their_noise_from_100_observa
 
 def test_at_our_setting_no_run_loses_a_direction():
     assert not lost("gpvi_best") and f"{metric('gpvi_best').mean():.3f}" == "0.028"
+    said = f"no run loses a direction, and the Σ error is {metric('gpvi_best').mean():.3f}."
+    assert f"At our best setting {said}" in of_records.told("13")
 
 
 def test_runs_that_lost_a_direction_have_their_means_off_too():
     late = {m: RUNS.history(m, "mu_error") for m in ("gpvi", "gpvi_exact_jac")}
     late = {m: of[:, of.shape[1] // 2 :].mean(1) for m, of in late.items()}
     assert late["gpvi"][lost("gpvi")].min() > 3 * late["gpvi_exact_jac"].max()
+    assert "Over the second half of training their means are off as well." in of_records.told("13")
 
 
 def test_at_18000_steps_all_runs_are_bad_and_two_come_back_after_30000():
@@ -315,6 +354,9 @@ def test_at_18000_steps_all_runs_are_bad_and_two_come_back_after_30000():
     late = (error[:, at[0] == 30_000][:, 0] > 0.4) & (error[:, -1] < 0.2)
     assert late.sum() == 2
     assert error[:, at[0] == 18_000].min() > 0.35 and (error[:, -1] < 0.2).sum() == 3
+    said = "all ten printed helpers have a bad Σ error at step 18,000, and three runs have recovered at 50,000"
+    assert said in of_records.told("13")
+    assert "It may come back, and in two of the runs does, after 30,000 steps:" in of_records.told("13")
 
 
 def test_a_lost_direction_costs_between_the_extreme_eigenvalues():
@@ -323,6 +365,10 @@ def test_a_lost_direction_costs_between_the_extreme_eigenvalues():
         covariance = truth("gpvi", seed)
         bounds = torch.linalg.eigvalsh(covariance) / covariance.norm()
         assert bounds[0] - 0.1 < RUNS.record("gpvi", seed).metrics["sigma_error"] < bounds[-1] + 0.1
+    bad = [RUNS.record("gpvi", seed).metrics["sigma_error"] for seed in lost("gpvi")]
+    said = f"and the bad runs end there or below, at {min(bad):.2f} to {max(bad):.2f}."
+    said = rf"A lost direction costs about $1/\sqrt3$ in Σ error on a nearly isotropic posterior, {said}"
+    assert said in of_records.told("13")
 
 
 # appendix I: the exact density
@@ -332,6 +378,8 @@ def test_of_the_variational_methods_the_exact_density_has_the_smallest_error():
     finals = {m: metric(m) for m in METHODS if not m.startswith("hmc")}
     assert min(finals, key=lambda m: np.median(finals[m])) == "gpvi_exact_density"
     assert finals["gpvi_exact_density"].max() < 0.1
+    said = f"is best of all variational rows: Σ error {finals['gpvi_exact_density'].mean():.2f}."
+    assert f"training on the known density {said}" in of_records.told("13")
 
 
 # 8: claim by claim
@@ -351,6 +399,8 @@ def test_with_the_helper_gpvi_is_ahead_of_the_critic_alone():
     assert shares[0] == shares[1]
     assert metric("gpvi").mean() > max(metric("svgd").mean(), metric("amortized_svgd").mean())
     assert verdict("gpvi", "gpvi_exact_jac") != "supported"
+    said = "supported against a ReLU critic, open against amortised SVGD, GFSF, HMC, contradicted against mean field:"
+    assert said in VERDICTS and "not reproduced: mean Σ error {metric('gpvi').mean():.2f}, SVGD" in VERDICTS
 
 
 def test_how_gpvi_compares_with_the_amortised_critic_with_tanh(monkeypatch):
@@ -369,6 +419,7 @@ def test_with_the_exact_inverse_gpvi_is_ahead_of_amortised_parvi_and_of_free_par
     for rival in ("amortized_svgd", "amortized_gfsf", "amortized_ksd"):
         assert verdict("gpvi_exact_jac", rival) == "supported"
     assert metric("gpvi_exact_jac").mean() < min(metric("svgd").mean(), metric("gfsf").mean())
+    assert "reproduced for amortised ParVI" in VERDICTS and "reproduced: the error is smaller in the mean;" in VERDICTS
 
 
 # what the mended sentences say
@@ -377,17 +428,28 @@ def test_with_the_exact_inverse_gpvi_is_ahead_of_amortised_parvi_and_of_free_par
 def test_eighteen_methods_are_eleven_printed_six_best_settings_and_the_exact_density():
     best = [method for method in METHODS if method.endswith("_best")]
     assert len(regression.PRINTED) == 11 and len(best) == 6 and len(METHODS) == 18
+    assert f"not among the {len(METHODS) * len(SEEDS)} runs of the first cell." in of_records.told("13")
+    assert "We ran all eleven rows on ten problems." in of_records.told("13")
 
 
 def test_amortised_svgd_has_0_218_at_our_setting_and_more_as_printed():
     found = [metric("amortized_svgd_best").mean(), level("amortized_svgd"), metric("amortized_svgd").mean()]
     assert [f"{value:.3f}" for value in found] == ["0.218", "0.232", "0.246"]
+    said = f"At our best setting the measured error of amortised SVGD is {found[0]:.3f},"
+    assert said in of_records.told("13")
+    said = "The printed row adds optimiser noise: {:.3f} over the second half, {:.3f} at the end."
+    assert said.format(*found[1:]) in of_records.told("13")
 
 
 def test_steps_of_the_best_settings_are_15000_but_hmcs_and_the_critics_and_hmc_keeps_its_proposals():
     best = [method for method in METHODS if method.endswith("_best") and method != "hmc_best"]
     assert {RUNS.record(method).config["steps"] for method in (*best, "gpvi_exact_density")} == {15_000}
     assert RUNS.record("hmc_best").config["num_steps"] == RUNS.record("hmc").config["num_steps"] == 25_000
+    text = of_records.told("13")
+    assert "Our *best settings* let the rate decay over 15,000 steps (Appendix B), with exceptions." in text
+    assert "HMC makes 25,000 proposals here too," in text
+    assert "The critics keep 50,000 steps at the printed rate," in text
+    assert "(means 0.398 and 0.573, 50,000 steps, ten seeds)" in text
     critics = Runs("smooth-tables")
     for name, told in {"ksd": "0.398", "amortized_ksd": "0.573"}.items():
         assert critics.record(f"table2_{name}").config["steps"] == 50_000
@@ -398,6 +460,8 @@ def test_svgd_gfsf_and_their_amortised_forms_are_too_narrow_in_every_direction()
     for method in ("svgd", "gfsf", "amortized_svgd", "amortized_gfsf"):
         ratios = np.stack([variance_ratios(method, seed) for seed in SEEDS])
         assert (ratios.mean(0) < 0.9).all() and ratios[:, 0].max() < 1
+    said = "too narrow, but for noise of the optimiser, in every direction | SVGD, GFSF and their amortised forms |"
+    assert said in of_records.told("13")
 
 
 def test_two_updates_a_step_avoid_the_trap():
@@ -424,11 +488,18 @@ def test_which_candidates_are_worse_than_ours_on_all_three_problems():
     }
     fast = next(found for change, found in worse["mf_vi_best"] if change == {"lr": 0.03})
     assert 0 < (fast - ours["mf_vi_best"]).min() and (fast - ours["mf_vi_best"]).max() < 0.0006
+    said = "either other rate of the exact inverse and of amortised SVGD, a slower SVGD, half and twice HMC's step, and"
+    said = f"Worse than ours on all three problems are {said} mean field's faster rate, by 0.0006 at most."
+    assert said in of_records.told("13")
+    said = "for GPVI with the helper, a helper of width 10, 20 samples a step and a slower helper."
+    assert f"So are, {said}" in of_records.told("13")
 
 
 def test_printed_gpvi_is_behind_free_svgd_and_gfsf_in_the_mean():
     told = {m: f"{RUNS.metric(m, 'sigma_error').mean():.2f}" for m in ("gpvi", "svgd", "gfsf")}
     assert told == {"gpvi": "0.39", "svgd": "0.14", "gfsf": "0.14"}
+    assert f"helper {told['gpvi']}, mean field 0.13, SVGD {told['svgd']};" in of_records.told("00")
+    assert "SVGD {metric('svgd').mean():.2f}, GFSF" in VERDICTS
 
 
 def test_what_a_logged_residual_says_of_one_and_of_two_updates():

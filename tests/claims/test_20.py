@@ -32,6 +32,8 @@ def test_svgd_and_the_map_ensemble_collapse_alike_and_function_space_does_not():
     for runs, method in ((TOY, "svgd"), (CONTROLS, "map_ensemble")):
         assert (ratio(runs, method).round(2) == 0.01).all()
     assert (abs(ratio(TOY, "f_svgd") - 0.85) < 0.015).all()
+    said = "have 1 % of HMC's spread on the data, 50 MAP fits as well, f-SVGD as printed 85 %."
+    assert said in of_records.told("20")
 
 
 def of_width(method, width, region, score):
@@ -48,7 +50,7 @@ def test_the_spread_by_width():
     said = f"{in_percent(svgd[5])} of HMC's spread among the data"
     assert f"keeps {said}, with 10 units {in_percent(svgd[10])}, with 50" in told
     assert f"ends at {said}, with 10 at {in_percent(svgd[10])}, with 50 at 1 %" in told
-    assert max(svgd[50].max(), svgd[100].max()) < 0.0145
+    assert max(svgd[50].max(), svgd[100].max()) < 0.0145 and "with 50 and 100 about 1 %." in told
     every = np.concatenate([of_width("f_svgd", w, "data", ratio) for w in toy.WIDTHS])
     far = [of_width("f_svgd", w, "far", ratio) for w in (5, 100)]
     assert f"f-SVGD has {in_percent(every)} at every width." in told
@@ -69,7 +71,14 @@ def test_the_distance_by_width():
     assert [nearer["far", w] for w in (5, 50, 100)] == ["svgd"] * 3 and nearer["far", 10] is None
     assert [nearer["gap", w] for w in toy.WIDTHS] == ["svgd", "svgd", "f_svgd", "f_svgd"]
     one, other = (of_width(method, 10, "far", distance) for method in ("svgd", "f_svgd"))
-    assert int((other < one).sum()) == 2 and "f-SVGD with 10 on two of three seeds" in of_records.told("20")
+    assert int((other < one).sum()) == 2
+    said = (
+        "Among the data SVGD is nearer with 5 and 100 units and level with 10 and 50; far away it is nearer with 5, 50 "
+    )
+    said += (
+        "and 100, and f-SVGD with 10 on two of three seeds. In the gap SVGD is nearer with 5 and 10 units, f-SVGD with "
+    )
+    assert f"{said}50 and 100." in of_records.told("20")
     assert [toy.posterior(w).dim for w in (5, 10)] == [46, 141]
 
 
@@ -80,6 +89,35 @@ def test_outside_the_gap_f_svgd_is_seldom_nearer():
     assert np.mean(nearer) < 0.15
     keeps = {kind: [of_width(kind, w, "data", ratio).min() > 0.84 for w in toy.WIDTHS] for kind in ("svgd", "f_svgd")}
     assert keeps == {"svgd": [True, False, False, False], "f_svgd": [True] * 4}
+    said = (
+        "Among the data SVGD keeps its spread with 5 units, f-SVGD with all; there and far away f-SVGD is seldom nearer"
+    )
+    assert any(said in cell for cell in of_records.code("20"))
+    assert "f-SVGD is rarely ahead outside the gap after 5,000 steps" in of_records.told("20")
+    assert TOY.record("f_svgd").config["steps"] == 5_000
+
+
+def test_with_5_units_svgds_mean_is_farther_from_hmcs_than_hmc_is_wide():
+    """Root mean square over the grid among the data, mean of the seeds."""
+    mean = of_width("svgd", 5, "data", lambda runs, method, region: of(runs, method, f"rmse_mean_{region}"))
+    among = toy.regions()["data"]
+    hmc = toy.read_reference("hmc_5", "paper").double()[:, among]
+    own = CONTROLS.arrays("svgd_5")["functions"].double()[:, among]
+    assert abs((own.mean(0) - hmc.mean(0)).square().mean().sqrt() - mean[0]) < 1e-4
+    said = f"with 5 units SVGD's mean is {mean.mean():.2f} from HMC's, whose sd is {hmc.std(0).mean():.2f}."
+    assert said in of_records.told("20") and mean.min() > 2 * hmc.std(0).mean()
+
+
+def test_hmc_misses_the_data():
+    """The root mean square of what its mean leaves at the 20 data, between the points of the grid by lines; seed 0."""
+    (x, y), grid = toy.data(), toy.grid()
+    left = [
+        np.sqrt(np.mean((np.interp(x[:, 0], grid, functions.double().mean(0)) - y.numpy().ravel()) ** 2))
+        for functions in (toy.read_reference("hmc_50", "paper"), TOY.arrays("f_svgd")["functions"])
+    ]
+    assert len(x) == 20 and toy.NOISE == 0.2
+    said = "HMC itself misses the data: rms residual {:.2f}, noise 0.2, f-SVGD {:.2f}."
+    assert said.format(*left) in of_records.told("20")
 
 
 def test_the_references_of_the_widths():
@@ -89,21 +127,27 @@ def test_the_references_of_the_widths():
         *((r.metrics["ess_min"], r.config["num_steps"] - r.config["burn_in"]) for r in found), strict=True
     )
     said = f"8 chains of {draws[0]:,} and {draws[1]:,} draws, worth {fewest[0]:.0f} and {fewest[1]:.0f}"
-    assert f"at most 1.04 with 5 and 10 units ({said}: modes change seldom)" in of_records.told("20")
+    said = f"at most 1.04 with 5 and 10 units ({said}: modes change seldom), 1.02 with 50 and 100."
+    assert said in of_records.told("20")
 
 
 def test_svgds_weights_end_as_far_apart_as_they_began():
     for key in ("weight_distance_start", "weight_distance"):
         assert (of(TOY, "svgd", key).round(1) == 7.3).all()
+    assert "the mean distance of SVGD's weights ends where it started, at 7.3" in of_records.told("20")
 
 
 def test_without_repulsion_the_prior_everywhere_collapses_too():
-    assert (ratio(CONTROLS, "f_best_without_repulsion") < 0.055).all() and (ratio(TOY, "f_svgd_best") > 0.58).all()
+    without, repelled = ratio(CONTROLS, "f_best_without_repulsion"), ratio(TOY, "f_svgd_best")
+    assert (without < 0.055).all() and (repelled > 0.58).all()
+    said = "Without repulsion *prior everywhere* has {} or {} % of HMC's spread among the data, instead of {} or {} %."
+    assert said.format(*percent(without), *percent(repelled)) in of_records.told("20")
 
 
 def test_the_width_of_f_svgd_is_within_45_percent():
     for region in REGIONS:
         assert (abs(ratio(TOY, "f_svgd", region) - 1) < 0.455).all()
+    assert f"Far away it ends {in_percent(ratio(TOY, 'f_svgd', 'far') - 1)} too wide." in of_records.told("20")
 
 
 def test_svgds_single_function_ends_nearer_to_hmc_beyond_the_data_level_among_them_and_farther_in_the_gap():
@@ -150,8 +194,16 @@ def test_after_1000_steps_f_svgd_is_nearer_than_svgds_function_in_every_region()
     early = {region: found[:, steps == 1_000] for region, found in path.items()}
     off = {region: int((path[region][:, -1:] > early[region]).sum()) for region in REGIONS}
     assert off == dict.fromkeys(REGIONS, 3) | {"gap": 1}
-    said = "{} far away, {} just beyond the data, {} among them, {} in the gap. Then it moves off (in the gap on one"
+    said = "At steps 750 and 1,000 f-SVGD is nearer than SVGD ends, everywhere on each seed; at 1,000: "
+    said += "{} far away, {} just beyond the data, {} among them, {} in the gap. Only HMC reveals that stop."
     assert said.format(*(two(early[region]) for region in ("far", "near", "data", "gap"))) in of_records.told("20")
+
+
+def test_untrained_networks_are_nearer_far_away():
+    steps, told = TOY.history("f_svgd", "step")[0], of_records.told("20")
+    start = TOY.history("f_svgd", "w1_far")[:, 0]
+    assert steps[0] == 0 and f"Untrained networks have {start.mean():.2f} far away." in told
+    assert start.max() < TOY.history("f_svgd", "w1_far")[:, 1:].min() and np.ptp(start) < 0.02
 
 
 def test_with_the_prior_everywhere_the_printed_rate_neither_moves_it_nor_mends_the_gap():
@@ -225,6 +277,8 @@ def test_the_effective_dimensions_of_values_and_weights():
         for key, covariance in (("values", here @ weights @ here.mT), ("weights", weights)):
             said[key].append(float(covariance.trace() ** 2 / covariance.square().sum()))
     assert len(here) == 61 and {round(value) for value in said["values"]} == {2, 3}
+    text = "the 61 values (20 data, 41 points of the grid) have two or three effective dimensions"
+    assert text in of_records.told("20")
     weights = [f"{value:.0f}" for value in said["weights"]]
     assert f"The weights have {weights[0]}, {weights[1]} and {weights[2]}." in of_records.told("20")
 
@@ -233,6 +287,7 @@ def test_svgds_single_function_is_nearer_than_the_prior_everywhere_and_the_exact
     for region in REGIONS:
         others = [*distance(TOY, "f_svgd_best", region), *distance(CONTROLS, "exact_gp", region)]
         assert distance(TOY, "svgd", region).max() < min(others)
+    assert "SVGD's single function is nearer to HMC than both in every region." in of_records.told("20")
 
 
 def ends(found, digits=2):
@@ -244,7 +299,8 @@ def test_the_mean_of_f_svgd_strays_more():
     assert ends(of(TOY, "svgd", "rmse_mean_far")) == (0.57, 0.57)
     told = of_records.told("20")
     best = {region: of(TOY, "f_svgd_best", f"rmse_mean_{region}") for region in ("far", "gap")}
-    assert f"with the prior everywhere by {best['far'].mean():.2f}, SVGD's by 0.57." in told
+    far = f"by {two(of(TOY, 'f_svgd', 'rmse_mean_far'))} far from the data (rms against HMC's mean)"
+    assert f"{far}, with the prior everywhere by {best['far'].mean():.2f}, SVGD's by 0.57." in told
     said = f"In the gap the prior everywhere is off by {best['gap'].mean():.2f}, as printed by"
     assert f"{said} {two(of(TOY, 'f_svgd', 'rmse_mean_gap'))}." in told
     assert all(np.ptp(found) < 0.005 for found in best.values())
@@ -252,28 +308,35 @@ def test_the_mean_of_f_svgd_strays_more():
 
 def test_far_away_the_prior_everywhere_is_half_as_wide_as_hmc():
     assert ends(ratio(TOY, "f_svgd_best", "far")) == (0.49, 0.50)
+    assert "too wide, with the prior everywhere half as wide as HMC." in of_records.told("20")
 
 
 def test_map_fits_keep_their_distance_too():
     assert ends(of(CONTROLS, "map_ensemble", "weight_distance"), 1) == (6.8, 6.9)
+    assert "That takes no repulsion: MAP fits end at 6.8 to 6.9." in of_records.told("20")
 
 
 DIRECTIONS = ("svgd", "gfsf", "w_sgld", "pi_sgld")
 
 
 def test_four_directions_in_weights_and_in_functions():
-    functions = [ratio(TOY, f"f_{name}") for name in DIRECTIONS]
+    functions, told = [ratio(TOY, f"f_{name}") for name in DIRECTIONS], of_records.told("20")
     assert percent(np.concatenate(functions)) == (79, 89)
     assert all((ratio(TOY, name).round(2) == 0.01).all() for name in DIRECTIONS)
     wide, less = ([ratio(TOY, f"f_{name}", "far") for name in half] for half in (DIRECTIONS[:2], DIRECTIONS[2:]))
     assert (percent(np.concatenate(wide)), percent(np.concatenate(less))) == ((127, 148), (107, 124))
     assert ends(np.concatenate([distance(TOY, f"f_{name}", "far") for name in DIRECTIONS])) == (0.79, 1.02)
     assert ends(distance(TOY, "svgd", "far")) == (0.57, 0.57)
+    assert "have 79 to 89 % of HMC's spread among the data, on weights 1 % each (3 seeds, Table 20.2)." in told
+    assert "less wide than SVGD and GFSF: at 107 to 124 % of HMC's spread against 127 to 148 %" in told
+    assert "farther from HMC there, 0.79 to 1.02, than one function of weight-space SVGD, 0.57." in told
 
 
 def test_gfsf_on_functions():
     found = [ends(ratio(TOY, "f_gfsf", region)) for region in ("data", "gap", "far")]
     assert found == [(0.86, 0.89), (0.86, 1.01), (1.27, 1.48)]
+    said = "0.86 to 0.89 of HMC's among the data, 0.86 to 1.01 in the gap, 1.27 to 1.48 far away (`f_gfsf`, 3 seeds)."
+    assert said in of_records.told("20")
 
 
 def test_exact_draws_and_hmc():
@@ -303,6 +366,8 @@ def test_exact_draws_and_hmc():
     assert f"with minibatches {rest:.2f} of the {batches.metrics['kl']:.2f} nats" in told
     reference = Runs("fpovi-toy-reference").record("hmc_50").metrics
     assert 1.01 < reference["rhat_max"] < 1.0225 and round(reference["ess_min"]) == 533
+    assert "split R-hat of f(x) at most 1.022, fewest effective draws 533." in told
+    assert "R-hat of HMC is above the 1.01 of" in told
 
 
 def percent(found):
@@ -313,22 +378,27 @@ def test_the_width_of_f_svgd_region_by_region():
     inside = [ratio(TOY, "f_svgd", region) for region in ("data", "gap")]
     assert (percent(inside[0])[0], *percent(inside[1])) == (85, 80, 96)
     assert percent(ratio(TOY, "f_svgd", "far") - 1) == (28, 45)
+    said = f"the spread of f-SVGD as printed ends at {in_percent(np.concatenate(inside))} of HMC's (3 seeds). Far from"
+    assert f"{said} the data it ends 28 to 45 % too large." in of_records.told("20")
 
 
 def test_as_printed_is_nearer_than_prior_everywhere_among_the_data_and_in_the_gap():
     for region in ("data", "gap"):
         assert distance(TOY, "f_svgd", region).max() < distance(TOY, "f_svgd_best", region).min()
+    assert "Yet among the data and in the gap *as printed* is nearer to HMC, in the gap" in of_records.told("20")
 
 
 def test_the_likelihood_ensemble_spreads_too_far_outside_the_data():
     outside = [ratio(TOY, "deep_ensemble", region) for region in REGIONS[1:]]
     assert [round(end) for end in (min(map(min, outside)), max(map(max, outside)))] == [2, 5]
+    assert "outside the data it spreads 2 to 5 times too far." in of_records.told("20")
 
 
 @pytest.mark.parametrize("region", REGIONS)
 def test_with_the_prior_everywhere_it_is_as_near_to_hmc_as_the_exact_process(region):
     exact = distance(CONTROLS, "exact_gp", region)[0]
     assert (abs(distance(TOY, "f_svgd_best", region) / exact - 1) < 0.06).all()
+    assert "in each region by distances that differ by at most 6 %." in of_records.told("20")
 
 
 def test_with_the_prior_everywhere_the_functions_are_near_the_exact_process():
@@ -343,18 +413,26 @@ def test_with_the_prior_everywhere_the_functions_are_near_the_exact_process():
     assert (round(min(near), 2), round(max(near), 2)) == (0.02, 0.05)
     to_hmc = [distance(CONTROLS, "exact_gp", region)[0] for region in REGIONS]
     assert (round(min(to_hmc), 2), round(max(to_hmc), 2)) == (0.15, 0.82)
+    told = of_records.told("20")
+    assert "The functions are 0.02 to 0.05 from the exact Gaussian-process posterior, region by region" in told
+    assert "both are 0.15 to 0.82 from HMC" in told and "f-SVGD is 0.02 to 0.05 from the exact GP posterior" in told
 
 
 def test_in_the_gap_the_printed_prior_is_nearer_than_the_exact_process():
     found = distance(TOY, "f_svgd", "gap")
     assert (round(found.min(), 2), round(found.max(), 2)) == (0.03, 0.12)
     assert round(distance(CONTROLS, "exact_gp", "gap")[0], 2) == 0.22
+    assert "in the gap (0.03 to 0.12) even nearer than the exact process (0.22)." in of_records.told("20")
 
 
 def test_amortised_it_has_half_of_the_spread():
     found = [ends(ratio(CONTROLS, "f_svgd_best_amortized", region)) for region in ("data", "gap")]
     assert found == [(0.50, 0.51), (0.38, 0.41)]
     assert [ends(ratio(TOY, "f_svgd_best", region)) for region in ("data", "gap")] == [(0.59, 0.60), (0.47, 0.48)]
+    said = (
+        "it has 0.50 to 0.51 of HMC's spread among the data and 0.38 to 0.41 in the gap. Particles with the same prior "
+    )
+    assert f"{said}(*prior everywhere*) have 0.59 to 0.60 and 0.47 to 0.48 (3 seeds)." in of_records.told("20")
 
 
 def test_as_printed_half_of_the_spread_needs_no_repulsion():
@@ -364,11 +442,17 @@ def test_as_printed_half_of_the_spread_needs_no_repulsion():
     assert percent(ratio(CONTROLS, "f_best_without_repulsion")) == (4, 5)
     assert percent(ratio(CONTROLS, "f_svgd_closed_form", "far")) == (129, 149)
     assert percent(ratio(CONTROLS, "f_closed_form_without_repulsion", "far")) == (93, 132)
+    said = (
+        "the spread among the data is 88 to 90 % with repulsion and 40 to 51 % without. Far from the data it is 129 to "
+    )
+    assert f"{said}149 % and 93 to 132 % (3 seeds)." in of_records.told("20")
 
 
 def test_the_spread_over_that_of_the_exact_process():
     shares = [ratio(TOY, "f_svgd_best", r).mean() / ratio(CONTROLS, "exact_gp", r)[0] for r in REGIONS]
     assert all(abs(share - 0.75) < 0.025 for share in shares[:2]) and all(abs(s - 5 / 6) < 0.02 for s in shares[2:])
+    said = "The 50 particles have three quarters of the process's spread, five sixths beyond the data."
+    assert said in of_records.told("20")
 
 
 def below(method):
@@ -384,9 +468,14 @@ def test_gpvi_on_functions_is_near_the_process_and_on_weights_far():
     shares = {r: ratio(CONTROLS, "f_gpvi", r) / ratio(CONTROLS, "exact_gp", r)[0] for r in REGIONS}
     assert percent(shares["data"]) == (99, 102) and percent(shares["gap"]) == (89, 97)
     assert percent(np.append(shares["near"], shares["far"])) == (96, 99)
+    said = (
+        "It has 99 to 102 % of the process's spread among the data, 89 to 97 % in the gap and 96 to 99 % beyond, where "
+    )
+    assert f"{said}50 particles with the same prior have 74 to 83 % (means)." in of_records.told("20")
     particles = [ratio(TOY, "f_svgd_best", r).mean() / ratio(CONTROLS, "exact_gp", r)[0] for r in REGIONS]
     assert percent(np.array(particles)) == (74, 83)
     assert {round(v, 1) for v in ratio(CONTROLS, "gpvi_exact_density")} == {2.7}
+    assert "and 2.7 times as wide as HMC among the data." in of_records.told("20")
     for region in REGIONS:
         assert (abs(distance(CONTROLS, "f_gpvi", region) / distance(CONTROLS, "exact_gp", region)[0] - 1) < 0.06).all()
     config = {m: CONTROLS.record(m).config for m in ("f_gpvi", "gpvi_exact_density")}
@@ -409,6 +498,7 @@ def test_with_100_units_f_svgd_was_nearer_beyond_the_data_after_500_steps():
     for region in ("near", "far"):
         early = runs.history("f_svgd_100", f"w1_{region}")[:, step == 500]
         assert early.max() < runs.history("svgd_100", f"w1_{region}")[:, -1].min()
+    assert "and with 100 it is nearer beyond the data after 500." in of_records.told("20")
 
 
 # the first minute and the takeaways
