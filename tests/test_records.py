@@ -818,6 +818,7 @@ NAMED = {
     "lr": r"learning rate ([\d.e-]+) decaying",
     "final_lr": r"decaying to ([\d.e-]+)",
     "steps": r"([\d,]+) (?:of [\d,]+ )?steps",
+    "noise_scale_lr": r"trained λ [\w .]+ at rate ([\d.e-]+)",
 }
 
 

@@ -475,7 +475,7 @@ def _noise_scale(config: dict) -> list[str]:
         return []
     one_for_all = "noise_scale_unit" not in sampler
     found = f"one trained λ from {sampler['noise_scale']:g}" if one_for_all else "one trained λ per weight"
-    return [f"{found} at rate {config.get('noise_scale_lr') or config['lr']:g}"]
+    return [found + (f" at rate {config['noise_scale_lr']:g}" if "noise_scale_lr" in config else "")]
 
 
 def image_deviations(dataset: str, length: str, method: str, profile: str, known: Sequence[int] = KNOWN_CLASSES) -> str:

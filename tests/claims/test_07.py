@@ -200,7 +200,7 @@ def test_the_critics_loss_falls_with_fewer_particles_than_dimensions():
 
 def test_the_printed_cosines_are_those_of_the_summary():
     assert "d =  10000: mean cosine of one batch: kernel on z 0.11, on z_1, z_2 0.96" in printed("nb07-31")
-    assert re.search(r"over (g's weight matrix|all weights of g): 0.00 and 0.04$", printed("nb07-31").strip())
+    assert re.search(r"over g's weight matrix: 0.00 and 0.04$", printed("nb07-31").strip())
     assert "over g's weight matrix: " in CELLS["nb07-31"].source
     assert "over its whole weight matrix 0.00 and 0.04" in PROSE
     assert "Over the whole matrix they do: 0.04 at $d = 10{,}000$ (kernel on $z$: 0.00)." in PROSE
@@ -243,4 +243,4 @@ def test_what_the_critic_of_mnist_has_right():
     clean = Runs("open-category-mnist-clean").record("ksd").metrics["accuracy_percent"]
     said_of = ("gpvi/table3/mnist", "ksd", "clean_accuracy_percent")
     (paper,) = [p.mean for p in scoreboard.published() if (p.item, p.method, p.metric) == said_of]
-    assert f"(printed {paper:.1f} %, ours {clean:.1f} %, 15)" in "".join(code("07"))
+    assert f"(printed {paper:.1f} %, ours {clean:.1f} % after 3 of 100 epochs, 15)" in "".join(code("07"))

@@ -314,7 +314,7 @@ def test_19_ksd_loses_log_alpha_and_no_weight():
         f"log α, which no prediction uses, is beyond ±1,000 in {lost.min():.0f} to {lost.max():.0f} % of their chains;"
     )
     assert f"{said} the weights' means are {off.min():.0f} to {off.max():.0f} off." in told_19()
-    assert "**KSD loses log α.**" in told_19() and "KSD's errors are those of log α." in told_19()
+    assert "**KSD loses log α.**" in told_19() and "KSD's rms errors are those of log α." in told_19()
     for row in ("ksd_u", "ksd_u_two_batches"):
         assert (against_nuts_in(f"{row}_t10", log_alpha) > 1_000 * against_nuts_in(f"{row}_t10", weights)).all()
     two = 100 * at_ten("ksd_u_two_batches", "share_outside")

@@ -569,8 +569,8 @@ def test_gfsf_a_trained_start_and_l_prime_on_uci_sets():
     span = f"{lost.min():.0f} to {lost.max():.0f}"
     concrete = uci.metric("livi", "concrete_rmse")
     as_well = concrete[concrete > 10 * np.median(concrete)]
-    assert f"On yacht L′ is lost on {len(lost)} splits ({span}; median" in text() and len(as_well) == 4
-    assert f"{np.median(errors):.2f}" == "1.55"
+    assert f"On yacht L′ is lost on {len(lost)} splits ({span}; median {np.median(errors):.1f})." in text()
+    assert len(as_well) == 4
     older_rows, function_rows, livi_rows = Runs("uci-regression"), Runs("fpovi-uci-boston"), Runs("livi-uci")
     best = {
         name: older_rows.metric(m, f"{name}_rmse").mean()
@@ -633,7 +633,8 @@ def test_the_ensemble_of_f_svgds_own_runs_is_below_all_of_the_table_on_boston():
 def test_gpvis_weights_are_narrower_than_hmcs():
     widths = [[Runs("uci-regression").metric(m, f"{n}_weight_sd").mean() for m in ("hmc", "gpvi")] for n in UCI]
     narrower = [hmc / gpvi for hmc, gpvi in widths]
-    assert f"{min(narrower):.0f} to {max(narrower):.0f}" == "11 to 19" and "times narrower than HMC's." in text()
+    said = f"GPVI's weights are {min(narrower):.0f} to {max(narrower):.0f} times narrower than HMC's."
+    assert said in text()
 
 
 def test_on_concrete_the_ensemble_is_as_good_with_as_many_steps():
