@@ -208,7 +208,7 @@ def scores() -> str:
         "The GPVI paper's numbers at its printed settings, each once, without Table 2's errors of μ: "
         f"{_counted(scoreboard.headline(board))}.",
         "",
-        f"* All comparisons with the four papers, without those too, our best settings included: {_counted(counts)}.",
+        f"* All comparisons with the four papers, each once, without μ, our best settings too: {_counted(counts)}.",
         f"* In {two_words} rows the verdict on our median is another than the one on our mean: the table gives both.",
     ]
     heads = (*HEADS, "Error, ours / published", "Verdict")

@@ -176,7 +176,7 @@ def test_a_direction_of_block_over_amortised_svgds():
         f"1,000 and {ratios[61_706]:.1f} times at 61,706"
     )
     assert said in told("03") and ratios[100] > 0.98 * max(ratios.values())
-    assert "Block: {ratio.min():.1f} to {ratio.max():.1f} times SVGD with one batch" in CELLS
+    assert "Block: {ratio.min():.1f} to {ratio.max():.1f} times amortised SVGD, one batch" in CELLS
 
 
 def test_the_helper_of_mnist_explains_at_most_1_25_percent():
