@@ -320,7 +320,8 @@ def hmc(
     went on changing with the states would no longer leave the density invariant.
 
     Args:
-        log_prob: ``(c, d) -> (c,)``; rows are independent chains.
+        log_prob: ``(c, d) -> (c,)``; rows are independent chains. Of a target give its method ``log_prob`` itself:
+            behind a function of your own, a checkpoint cannot see the prior alone, and many data hide it.
         initial: starting points, finite density required. Start the chains apart, such as at ``torch.randn(c, d)``:
             :func:`check` compares them, and chains from one point can agree on a part of the target.
         step_size: leapfrog step ε; with ``adapt`` the first one tried, which may be wrong by orders of magnitude.

@@ -106,6 +106,19 @@ def test_a_candidate_is_chosen_where_it_says():
     assert outcome.metrics["log_likelihood"] > -0.6 > -math.log(2)
 
 
+def test_each_measure_chooses_its_own_candidate(monkeypatch):
+    """Where one measure wants chains far out and the other near, they choose other steps."""
+
+    def judge(problem, z):
+        far = float(z.nan_to_num(1e6, 1e6, -1e6).abs().mean())
+        return {"log_likelihood": far, "accuracy": -far}
+
+    monkeypatch.setattr(wild.Problem, "judge", judge)
+    found = wild.run(plain("constant_t10") | {"most": 30}, "constant_t10", context()).metrics
+    assert found["by_accuracy_candidate"] < 1 < found["candidate"] == found["validated_candidate"]
+    assert found["by_accuracy_accuracy"] > found["accuracy"]
+
+
 RUN = [f"{row}_t10" for row in (*wild.TRAINED, *wild.HAND_MADE)] + ["svgd_t100", *wild.REFERENCES]
 
 
