@@ -286,8 +286,8 @@ class FunctionSpaceParVI(DirectionObjective):
         prior_points: M, at how many of the inputs the prior is seen in a step: half of them data, half extra points,
             drawn anew; ``None`` for all.
         noise_prior: of a network with :class:`LearnedNoise`, fit σ for each particle by maximum a posteriori under this
-            density, apart from the functions, as the paper does; ``None`` makes log σ one more coordinate of each
-            function, under the posterior's prior.
+            density, apart from the functions, as the paper's code does; ``None`` makes log σ one more coordinate of
+            each function, under the posterior's prior.
 
     Raises:
         ValueError: if the set of extra points is empty or none, the prior has no score, ``prior_points`` is no whole

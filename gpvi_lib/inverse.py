@@ -239,7 +239,8 @@ class HelperNetwork(nn.Module):
     """The helper ``h_η(z', ∇k)`` of appendix B.1.
 
     ``z'_{:k}`` and ``∇k`` are each encoded by a linear layer with ReLU, concatenated, and passed through
-    ``num_layers`` hidden layers with ReLU and a linear output of size ``d``.
+    ``num_layers`` hidden layers with ReLU and a linear output of size ``d``. The paper's tables print three hidden
+    layers, and its appendix B.1 a "three-layer" network behind the encodings, which may have one hidden layer less.
 
     Args:
         noise_dim: k.

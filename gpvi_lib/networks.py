@@ -327,7 +327,7 @@ def lenet5(num_classes: int = 10) -> nn.Sequential:
 
 
 def lenet5_unpadded(num_classes: int = 10) -> nn.Sequential:
-    """:func:`lenet5` without padding, as LIVI's section 6.4 counts it: 44,426 weights with ten classes.
+    """:func:`lenet5` without padding, LIVI's network of 44,000 weights (section 6.4): 44,426 with ten classes.
 
     Example:
         >>> FlatModule(lenet5_unpadded()).dim

@@ -71,7 +71,7 @@ EXPERIMENTS = {
     "smooth-figures": smooth.FIGURES, "smooth-tables": smooth.TABLES, "smooth-uci": smooth.UCI,
     "smooth-mnist": smooth.MNIST,
 }  # fmt: skip
-EXCEPT_TWO_CLASSES = "Its distance from the reference hardly noticed, except on two classes."
+EXCEPT_TWO_CLASSES = "Its distance from the reference hardly moved, except on two classes."
 GAINS = "The functional gradient gains from softplus on the digits and on Figure 1"
 DIGITS = "On the digits it is behind ReLU on two of three seeds, and so is the Stein critic;"
 TWENTY = "the exact density with tanh is behind on most splits, on energy and yacht on all twenty and far,"

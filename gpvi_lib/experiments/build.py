@@ -90,7 +90,7 @@ def _make(kinds: dict, spec: dict):
 
 
 PRINTED_ACTIVATION = {"activation": "relu"}
-"""Of generators (tables 6 to 10) and of the authors' Stein critic."""
+"""Of generators (tables 8 to 10; 6 prints none) and of the authors' Stein critic."""
 
 
 def _with_activation(spec: dict) -> dict:

@@ -370,7 +370,7 @@ def deviations(bandit: str, method: str, profile: str, printed_rounds: bool = Fa
         parts.insert(0, f"{profile} size" + (", digits for mushrooms" if bandit == "mushroom" else ""))
     if is_process(method):
         found = config(bandit, method, profile, printed_rounds)
-        parts.append(f"one process an arm (printed: one for all), its last {SPECS['gp']['most']:,} rewards")
+        parts.append(f"one process an arm (the benchmark's: one for all), its last {SPECS['gp']['most']:,} rewards")
         parts.append(f"variance {found['prior_variance']:,g} and noise {found['noise']:g} fixed")
         parts.append("the kernel's length from 500 contexts, also of rounds to come")
     elif not method.endswith("_wide_start"):

@@ -1,9 +1,9 @@
 """Table 2 of LIVI on CIFAR-10: WRN-16-4 by a CMMNN; for a GPU.
 
-The network has group norm where the paper's has batch norm, which ties the data of a minibatch to each other and is
-refused here. The noise is 130 x 130 as printed (the released file has 95 x 95), the branches are sixteen equal slices
-and not one a layer. Unseen sets are CIFAR-100 and SVHN; LSUN is left out. ``smoke`` and ``quick`` take scikit-learn's
-digits in colour and WRN-10-1.
+The network has group norm where wide residual networks have batch norm, which ties the data of a minibatch to each
+other and is refused here. The noise is 130 x 130 as printed (the released file has 95 x 95), the branches are sixteen
+equal slices and not one a layer. Unseen sets are CIFAR-100 and SVHN; LSUN is left out. ``smoke`` and ``quick`` take
+scikit-learn's digits in colour and WRN-10-1.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ of that power and 1, and of that prior and ``N(0, 1)``: rows ``<method>_<model>`
 model of Bayes' rule, which Table 2 has. A row is compared with others of its model.
 
 The rate decides as well: at 1e-3 no generator trains, and the scales of mean field and of multiplicative flows, whose
-logarithms move by about 1.2 at most, stay near their start. So each generator has the control at the printed rate too
+logarithms move by about 1.2 at most, stay near their start. So each generator has the control at the released rate too
 (``..._slow``; of L″ in the released model that is Table 2's row), and mean field at 1e-2, where the flows have one row
 (``..._fast``).
 
 The script's first upload divides its entropy by the batch once more, which makes the model another one: power 1.09 and
-``N(0, 2.14^2)``. L″ at the printed rate and mean field at 1e-2 are trained there as well (``..._first_upload``).
+``N(0, 2.14^2)``. L″ at the released rate and mean field at 1e-2 are trained there as well (``..._first_upload``).
 
 ``smoke`` and ``quick`` take scikit-learn's digits and a small network. EMNIST is not there: transposed MNIST test
 images stand in for its digits, which are stored transposed.
@@ -48,7 +48,7 @@ SIGMA = 1e-3
 SMALLEST = {"kind": "livi", "num_samples": 2, "entropy": "smallest", "iterations": 5}
 ELBO = {"kind": "elbo", "num_samples": 2}
 FAST = {"lr": 1e-3, "final_lr": 1e-6}
-PRINTED_RATE = {"lr": 7e-5, "final_lr": 1e-9}
+RELEASED_RATE = {"lr": 7e-5, "final_lr": 1e-9}
 MLP_GENERATOR = {"noise_dim": 64, "hidden": [128], "activation": "elu", "output_scale": "prior"}
 NOISY = {"noise_scale": 0.02, "noise_scale_unit": "prior", "train_noise_scale": True}
 
@@ -86,8 +86,8 @@ def _specs(network: str) -> dict[str, dict]:
         "deep_ensemble": {"sampler": five, "objective": {"kind": "map"}} | DECAYED | FAST,
         "mf_vi": approximations["mf_vi"] | MODELS["bayes"],
         "mnf": multiplicative | MODELS["bayes"] | FAST,
-        "avb": {"sampler": _matrices(network), "objective": adversarial} | MODELS["bayes"] | PRINTED_RATE,
-        "livi_min_sv": approximations["livi_min_sv"] | MODELS["released"] | PRINTED_RATE,
+        "avb": {"sampler": _matrices(network), "objective": adversarial} | MODELS["bayes"] | RELEASED_RATE,
+        "livi_min_sv": approximations["livi_min_sv"] | MODELS["released"] | RELEASED_RATE,
     }
     control = {
         f"{method}_{model}": spec | settings
@@ -97,7 +97,7 @@ def _specs(network: str) -> dict[str, dict]:
     }
     fast = {"lr": 1e-2}
     rates = {
-        f"{method}_{model}_slow": spec | settings | PRINTED_RATE
+        f"{method}_{model}_slow": spec | settings | RELEASED_RATE
         for method, spec in approximations.items()
         for model, settings in MODELS.items()
         if method != "mf_vi" and (method, model) != ("livi_min_sv", "released")
@@ -107,7 +107,7 @@ def _specs(network: str) -> dict[str, dict]:
     }
     others = {
         "mnf_fast": multiplicative | MODELS["bayes"] | FAST | fast,
-        "livi_min_sv_first_upload": approximations["livi_min_sv"] | FIRST_UPLOAD | PRINTED_RATE,
+        "livi_min_sv_first_upload": approximations["livi_min_sv"] | FIRST_UPLOAD | RELEASED_RATE,
         "mf_vi_first_upload": approximations["mf_vi"] | FIRST_UPLOAD | FAST | fast,
     }
     return rows | control | rates | others

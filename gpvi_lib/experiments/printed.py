@@ -73,7 +73,7 @@ BANDITS = Printed("appendix B.4 of function-space POVI", 50_000, "rounds")
 LIVI_TOY = Printed("appendix E.7 of LIVI", 5_000)
 LIVI_UCI = Printed("appendix E.4 of LIVI")
 LIVI_MNIST = Printed(
-    "samples in appendix E.5 of LIVI, the rest the released script's defaults", 100, "epochs", batch=256, samples=2
+    "batch, samples in appendix E.5 of LIVI, epochs the released script's default", 100, "epochs", batch=256, samples=2
 )
 WILD = Printed("section 5 of Wild VI")
 FUNCTIONS_TABLES = ("table4", "table5", "table6", "table7", "table8")

@@ -1,8 +1,9 @@
 """Rows of tables and figures with smooth units instead of ReLU, and nothing else changed.
 
-The rows themselves are in their own experiments, with ReLU as the paper has it; beside those records these say what the
-kinks were worth. (Tables 1, 2 and 5 have linear generators, so there only the Stein critic has slopes that jump.) Where
-a loss contains the slopes, the units are tanh. The functional gradient's does not, and has softplus (notebook 02).
+The rows themselves are in their own experiments, with ReLU (printed in Tables 8 to 10, elsewhere as in the authors'
+code); beside those records these say what the kinks were worth. (Tables 1, 2 and 5 have linear generators, so there
+only the Stein critic has slopes that jump.) Where a loss contains the slopes, the units are tanh. The functional
+gradient's does not, and has softplus (notebook 02).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Regression on real tables, as a practitioner would do it: any module, a learned noise scale, 20 fixed splits.
 
-The network has one hidden layer of 50 ReLU units, as in LIVI and function-space POVI, whose published numbers stand
-beside ours. Inputs and targets are standardised by the training data; weights have the prior N(0, 1 / fan-in) and the
-noise's standard deviation σ = 0.3 exp(u) of the standardised targets, u ~ N(0, 1), is one more coordinate of what every
-method infers. Measured are in the unit of the data.
+The network has one hidden layer of 50 units, as in LIVI and function-space POVI (ReLU as in the latter), whose
+published numbers stand beside ours. Inputs and targets are standardised by the training data; weights have the prior
+N(0, 1 / fan-in) and the noise's standard deviation σ = 0.3 exp(u) of the standardised targets, u ~ N(0, 1), is one more
+coordinate of what every method infers. Measured are in the unit of the data.
 
 At ``paper`` a run is one of the 20 fixed splits of each of four UCI sets; its number is the seed of everything else
 too. Settings were chosen on the training data of split 0 alone, split again (``RegressionData.validation``). ``smoke``

@@ -128,14 +128,14 @@ SECTIONS = (
     Section("LIVI, F.5: its entropies", "23-livi-bounds", (("livi/figureF.4", "", ""),)),
     Section("LIVI, Figure 1: the toy", "24-livi-regression", (("livi/figure1", "w1", ""),)),
     Section(
-        "LIVI, Table 1: UCI sets",
+        "LIVI, Tables 1, F.1 and F.2: UCI sets",
         "24-livi-regression",
         tuple(
             (f"livi/table1/{name}", "test_rmse", name) for name in ("boston", "concrete", "energy", "kin8nm", "naval")
         ),
     ),
     Section(
-        "LIVI, Table 2: out of distribution",
+        "LIVI, Tables 2 and F.3: out of distribution",
         "25-livi-out-of-distribution",
         (("livi/table2/mnist_ood", "auroc_percent", ""),),
     ),

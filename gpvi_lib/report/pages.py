@@ -194,6 +194,8 @@ def _took(name: str, frame: pandas.DataFrame) -> str:
 
 
 PAPERS = {"gpvi": "GPVI", "livi": "LIVI", "fpovi": "Function-space POVI", "wild-vi": "Wild VI"}
+CONTINUED = {"livi/table1": "Tables 1, F.1 and F.2", "livi/table2": "Tables 2 and F.3"}
+"""Tables that an appendix goes on with, under the name that their numbers share in the list of published ones."""
 HEADS = ("", "Number", "Method", "Setting", "Published", "Ours", "Seeds", "Steps, ours / printed", "Median [range]")
 
 
@@ -221,7 +223,8 @@ def scores() -> str:
 def _title(item: str) -> str:
     """``gpvi/table1/2d`` as "GPVI, Table 1"."""
     paper, part, *_ = item.split("/")
-    return f"{PAPERS[paper]}, {part.replace('table', 'Table ').replace('section', 'section ')}"
+    printed = part.replace("table", "Table ").replace("section", "section ")
+    return f"{PAPERS[paper]}, {CONTINUED.get(f'{paper}/{part}', printed)}"
 
 
 def _line(row: Any) -> str:

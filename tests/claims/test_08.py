@@ -66,9 +66,9 @@ def test_how_many_draws_have_the_error_of_table_2s_hmc():
     of_one_draw = sum(ratios) / len(ratios)  # (n - 1) E (relative error)^2, as in 13
     draws, error = 1 + of_one_draw / printed.mean**2, (of_one_draw / 35) ** 0.5
     said = (
-        f"Table 2's error of the covariance is {printed.mean}. By the formula of "
-        "[13](13-bayesian-linear-regression.ipynb), of a root mean square, that is the error of about "
-        f"{round(draws, -1):.0f} draws, and 36 draws would have {error:.2f}."
+        f"Table 2's error of the covariance is {printed.mean}. By [13](13-bayesian-linear-regression.ipynb)'s formula "
+        f"for the root mean square error, about {round(draws, -1):.0f} draws have that error, and 36 draws would have "
+        f"{error:.2f}."
     )
     assert said in told("08")
 
@@ -149,7 +149,7 @@ def test_no_prediction_of_the_printed_chains_passes_and_their_probabilities_are_
     assert a["rhat"].min() > 1.01 and round(printed.metrics["rhat_max"], 2) == 2.76
     number, worst = c["mean"].numel(), printed.metrics["rhat_max"]
     assert f"{number} predictions of a small network agree within the Monte Carlo error" in told("08")
-    assert f"predictions reaches {worst:.2f} ({printed.config['chains']} chains)." in told("08")
+    assert f"R-hat of this network's predictions reaches {worst:.2f} ({printed.config['chains']} chains)." in told("08")
     assert f"46 tanh weights):* R-hat of predictions reaches {worst:.2f}." in told("08")
     apart = [float((other["mean"] - c["mean"]).abs().mean()) for other in (a, b)]
     assert [round(value, 3) for value in apart] == [0.016, 0.002]

@@ -126,9 +126,9 @@ def test_the_distances_of_the_first_paragraph():
     assert f"{said}{longest.config['steps']:,})." in of_records.told("14")
     right = f"GPVI has {longest.metrics['accuracy_percent']:.0f} % of the test points right.*"
     assert right in of_records.told("14")
-    two = f"to {metric(2, 'gpvi_best').mean():.3f} from {metric(2, 'gpvi').mean():.3f} with two classes"
-    said = f"Our settings, λ from 0.3, bring GPVI to {four['gpvi_best']}, but {two}; exact draws: 0.027, 0.024."
-    assert said in of_records.told("14")
+    two = {m: f"{metric(2, m).mean():.3f}" for m in ("gpvi_best", "gpvi")}
+    said = f"With λ trained from 0.3 GPVI has {four['gpvi_best']}; with two classes {two['gpvi_best']}, where printed"
+    assert f"{said} GPVI has {two['gpvi']}. Exact draws: 0.027, 0.024." in of_records.told("14")
     assert abs(floor(4) - 0.027) < 0.001 and abs(floor(2) - 0.024) < 0.002
 
 
@@ -625,14 +625,15 @@ def test_the_helpers_answers_are_worse_than_zero_where_our_rows_end_and_little_b
     end = FIGURES[4].record("gpvi").config["steps"]
     assert [f"{residual[end]:.1f}" for residual in residuals] == ["1.9", "1.7"]
     cut, last = ([f"{residual[at]:.{digits}f}" for residual in residuals] for at, digits in ((end, 1), (20_000, 2)))
-    said = "At step {} (our rows) the residuals are {} and {}. After 20,000 steps they are {} and {},"
-    assert said.format(end, *cut, *last) in of_records.told("14")
+    said = "At step {} (our rows) the residuals are {} and {}. After 20,000 steps they are {} and {}: the helper"
+    assert f"{said.format(end, *cut, *last)} explains a tenth" in of_records.told("14")
     for residual in residuals:
         assert min(value for step, value in residual.items() if step < 3_000) > 0.99
         assert 0.98 < residual[3_000] < 1.02 and 0.93 < residual[20_000] < 0.96
+        assert f"{1 - residual[20_000] ** 2:.1f}" == "0.1"
     assert "At about 3,000 steps the helper's answers are as good as zero." in of_records.told("14")
     last = float(WHOLE.arrays("gpvi_4")["helper_residual"][-1])
-    assert f"with four classes {last:.2f} after 100,000, a fifth." in of_records.told("14")
+    assert f"With four classes it has {last:.2f} after 100,000, a fifth." in of_records.told("14")
     assert 0.2 <= 1 - last**2 < 0.25
     assert f"relative residual of {last:.2f} on unseen noise after 100,000 steps" in of_records.told("00")
 
@@ -722,8 +723,8 @@ def test_the_share_depends_on_rate_and_start():
     shares = [precise(SETTINGS.arrays(name)["scale"]) for name in names]
     said = f"depends on the rate, {min(shares):.2f} to {max(shares):.2f} on the other data (four classes, one seed)."
     wide = [precise(SETTINGS.arrays(f"{m}_lambda_1")["scale"]) for m in ("gpvi_best", "gpvi_exact_density")]
-    said += f" Begun at $\\lambda = 1$ it is smaller there for both, {wide[0]:.2f} and {wide[1]:.2f} (exact density)."
-    assert said in of_records.told("14")
+    said += f" Begun at $\\lambda = 1$ the share is smaller there, {wide[0]:.2f}, and for the exact density"
+    assert f"{said} {wide[1]:.2f}." in of_records.told("14")
     assert wide[0] < min(shares) and wide[1] < precise(SETTINGS.arrays("gpvi_exact_density_lr_0_001")["scale"])
 
 
@@ -804,7 +805,9 @@ def test_hmc_at_our_setting_reaches_the_floor_and_svgd_ends_behind_it():
     for c in FIGURES:
         assert metric(c, "svgd").min() > metric(c, "hmc_best").max()
         assert metric(c, "hmc_best").mean() < 1.3 * floor(c)
-    assert "**HMC at our setting is at the floor** (first row)." in of_records.told("14")
+    assert "**HMC at our setting is at the floor** (second row)." in of_records.told("14")
+    assert min(METHODS, key=lambda m: metric(4, m).mean() + metric(2, m).mean()) == "hmc_best"
+    assert 'rows = [["*100 exact draws*", "–", "–"]]' in CELLS
     assert "SVGD then leaves, and HMC at our setting has {both['hmc_best']} after" in CELLS
 
 
@@ -971,10 +974,8 @@ def test_with_four_classes_f_svgd_has_not_come_to_rest():
         before, after = path[:, steps == 7_500][:, 0], path[:, -1]
         assert ((after < before) if key == "sd_far" else (after > before)).all()
         ends[key] = f"from {before.mean():.{digits}f} to {after.mean():.{digits}f}"
-    assert (
-        f"its spread far from the data falls on every seed, in the mean {ends['sd_far']}, and its TV rises "
-        f"{ends['total_variation']}." in of_records.told("14")
-    )
+    said = f"With four it falls on every seed, in the mean {ends['sd_far']}, and the TV rises"
+    assert f"{said} {ends['total_variation']}." in of_records.told("14")
 
 
 def test_on_two_classes_the_matched_rows_are_level_with_exact_draws():
@@ -1096,7 +1097,8 @@ def test_accuracy_finds_the_three_farthest_printed_rows_with_four_classes():
     below = {m for m, value in accuracy.items() if value < 99.9}
     assert below == set(sorted(PRINTED, key=lambda m: metric(4, m).mean())[-3:])
     assert all(metric(2, m, "accuracy_percent").min() == 100 for m in PRINTED)
-    assert "Test accuracy finds the three farthest with four; the others have 100 %" in of_records.told("14")
+    said = "With four classes test accuracy finds the three farthest; the others have 100 %"
+    assert said in of_records.told("14")
 
 
 def test_what_is_left_of_the_spread_of_svgd_and_gfsf():
@@ -1123,9 +1125,9 @@ def test_where_f_svgd_with_two_classes_has_not_come_to_rest():
     runs = Runs("classification-functions")
     step = runs.arrays("f_svgd_2")["history_step"].tolist()
     before, after = (runs.history("f_svgd_2", "sd_far")[:, step.index(at)] for at in (7_500, 10_000))
-    text = f"falls from {before.mean():.3f} to {after.mean():.3f}"
+    text = f"its spread far from the data falls from {before.mean():.3f} to {after.mean():.3f} with two classes."
     assert (after < before).all()
-    assert text in of_records.told("14")
+    assert f"From step 7,500 to 10,000 {text}" in of_records.told("14")
 
 
 def test_two_runs_of_mean_field_end_below_with_a_standard_error_of_two():
@@ -1141,7 +1143,8 @@ def test_the_critic_by_seed():
     assert sorted(metric(4, "ksd").round(2)) == [0.05, 0.06, 0.06]
     others = [[f"{value:.2f}" for value in metric(c, "ksd")[1:]] for c in FIGURES]
     assert others == [["0.06", "0.06"], ["0.04", "0.02"]] and FIGURES[4].record("ksd").config["steps"] == 5_000
-    assert "after 5,000 steps the two others have 0.06, and 0.04 and 0.02)" in of_records.told("14")
+    said = "the others after 5,000 steps: 0.06 both with four, 0.04 and 0.02 with two)"
+    assert said in of_records.told("14")
 
 
 def test_a_narrower_prior_agrees_more_away_from_the_data_and_less_at_them():

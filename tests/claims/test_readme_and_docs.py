@@ -154,7 +154,7 @@ def test_the_bandits_players_that_are_far_from_print():
     said_of = f"has {process.min():.0f} to {process.max():.0f} % on the wheel (3 seeds; "
     said_of += f"{every.min():.0f} to {every.max():.0f} % after all 50,000 rounds), where {printed[1]:.1f} %"
     wide = test_22.regret(test_22.WHEEL, "gp_as_networks")
-    said_of += " is printed for one that keeps the first 1,000 rounds alone,"
+    said_of += " is printed (the benchmark's process keeps the first 1,000 rounds alone),"
     said_of += f" and {wide.min():.0f} to {wide.max():.0f} % with the networks' prior variance"
     assert said_of in said(UNPRINTED) and len(process) == len(every) == 3
     ours, field = (test_22.regret(test_22.ALL_WHEEL, method) for method in ("f_svgd", "mf_vi"))
