@@ -321,7 +321,7 @@ def test_on_boston_the_ensembles_noise_is_half_its_error():
 def test_how_many_steps_gpvi_took():
     steps = RUNS.record("gpvi").config["steps"]
     assert f"*Measured ({len(SEEDS)} splits, {len(SETS)} sets, {steps:,} steps, ReLU):*" in told("17")
-    assert f"GPVI {steps:,} steps at {RUNS.record('gpvi').config['lr']:g}." in told("17")
+    assert f"GPVI takes {steps:,} steps at rate {RUNS.record('gpvi').config['lr']:g}." in told("17")
 
 
 def test_every_learning_rate_decays_to_1e_5():

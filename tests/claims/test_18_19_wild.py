@@ -19,9 +19,10 @@ told_18, told_19 = (partial(of_records.told, number) for number in ("18", "19"))
 
 
 def values(experiment, method, key):
-    """One metric of each seed that has a record."""
+    """One measure of each seed that has a record; of a schedule by hand at the step that this measure chooses."""
     frame = records.frame(get_experiment(experiment), "paper", [method], missing="skip")
-    return frame[key].to_numpy() if len(frame) else np.array([])
+    chosen = f"by_{key}_{key}" if f"by_{key}_{key}" in frame else key
+    return frame[chosen].to_numpy() if len(frame) else np.array([])
 
 
 def kl(method, experiment="wild-mixture"):
@@ -212,13 +213,13 @@ def test_19_learned_steps_beat_the_printed_ones_and_no_step_beats_them():
     best = np.max([at_ten(row) for row in PRINTED], axis=0)  # of each seed
     assert between(best, -0.62, -0.59, 2, 3) and learned.min() > best.max()
     accuracies = np.array([at_ten(row, "accuracy") for row in PRINTED])
-    assert 0.534 < accuracies.min() < 0.545 and 0.675 < accuracies.max() < 0.685
+    assert 0.525 < accuracies.min() < 0.535 and 0.675 < accuracies.max() < 0.685
     assert between(at_ten("svgd", "accuracy"), 0.71, 0.76, 2, 3)
     assert (copied > learned).all()
     said = (
         "every seed is above every seed of the printed schemes. Its test accuracy is 0.71 to 0.76, that of the printed"
     )
-    assert f"{said} schemes 0.54 to 0.68 (3 seeds)." in told_19()
+    assert f"{said} schemes 0.53 to 0.68 (3 seeds)." in told_19()
     assert "has −0.50 to −0.52, above ten learned layers in every seed." in told_19()
 
 
@@ -505,10 +506,28 @@ def test_19_by_accuracy_the_order_is_another():
     for depth in (10, 50, 100):
         best = np.max([at_depth(row, depth, "accuracy") for row in PRINTED], axis=0)
         lost.append(int((at_depth("ksd_u", depth, "accuracy") < best).sum()))
-    said = "KSD loses to the best printed schedule on none of the seeds, on one and on all (10, 50, 100 layers)."
-    assert lost == [0, 1, 3] and said in told_19()
+    said = "KSD loses to the best printed schedule on none of the seeds, on one and on two (10, 50, 100 layers)."
+    assert lost == [0, 1, 2] and said in told_19()
     gain = at_depth("svgd_scalar", 100, "accuracy") - at_depth("svgd_scalar", 10, "accuracy")
     assert (gain > 0).all() and "by accuracy one $\\eta$ gains in every seed." in told_19()
+
+
+def test_19_steps_chosen_by_likelihood_have_the_higher_accuracy_at_a_hundred_layers():
+    by_accuracy, by_likelihood = (
+        np.max(
+            [
+                records.frame(get_experiment("wild-logistic"), "paper", [f"{row}_t100"])[key].to_numpy()
+                for row in (*PRINTED, "curvature")
+            ],
+            axis=0,
+        )
+        for key in ("by_accuracy_accuracy", "accuracy")
+    )
+    assert (by_likelihood > by_accuracy).all() and between(by_likelihood, 0.70, 0.72, 2, 3)
+    ten = at_ten("svgd", "accuracy")
+    assert (ten > by_accuracy).all() and (ten > by_likelihood).sum() == 2
+    said = "With steps chosen by likelihood the best accuracies at $T=100$ are higher, 0.70 to 0.72, and ten learned"
+    assert f"{said} layers are ahead in two seeds only." in told_19()
 
 
 def test_19_at_every_other_size_the_steps_lose_likelihood_in_every_seed():
