@@ -554,7 +554,7 @@ IMAGES = tuple(
     )
     for experiment in _of_images(dataset, length, title + label, item)
 )
-HALF = ("gpvi_exact_density", "gpvi_authors")
+HALF = ("gpvi_exact_density", "gpvi_authors", "amortized_gfsf", "amortized_svgd_best")
 """Rows that a CPU does not bring to the paper's number of epochs in an afternoon; the printed rate is not theirs."""
 TWELVE = ("gpvi_best", "gpvi_exact_density", "svgd_best", "mf_vi", "deep_ensemble")
 
