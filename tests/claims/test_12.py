@@ -1,6 +1,7 @@
 """What notebook 12 says in prose of the records, held to the records."""
 
 import math
+import re
 from functools import cache
 
 import numpy as np
@@ -870,3 +871,14 @@ def test_lambda_1_and_noise_1_do_not_clearly_help_the_helper():
     }
     assert [int((gain > 0).sum()) for gain in gains.values()] == [2, 1]
     assert "by distance it is worse on two of three seeds, by KL on one." in text
+
+
+def test_a_missing_part_changes_the_distance_and_half_the_width_hardly():
+    """The page's own table of samplers with a known fault, as its cell printed it."""
+    (page,) = (repository() / "notebooks").glob("12-*.ipynb")
+    found = re.findall(r"\| (half as wide|without the l[^|]*?) +\| [^|]*\| ([\d.]+) ", page.read_text())
+    (half,) = [number for fault, number in found if fault == "half as wide"]
+    missing = sorted(float(number) for fault, number in found if fault != "half as wide")
+    assert len(missing) == 3 and float(half) < missing[0] / 3
+    said = f"Halving the width hardly changes the distance ({half}); a missing part does"
+    assert f"{said} ({missing[0]:.2f} to {missing[-1]:.1f})." in told("12")
