@@ -6,6 +6,7 @@ they move. Its gradient is biased, and that of hidden biases is absent (notebook
 """
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,11 +65,14 @@ def check_activation(name: str) -> None:
 
 
 def warn_of_kinks(what: str, loss: str) -> None:
-    """Say once that ``loss`` of ``what`` has a biased gradient with ReLU."""
+    """Say once, to the first caller outside of this package, that ``loss`` of ``what`` has a biased gradient."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("gpvi_lib."):
+        frame, level = frame.f_back, level + 1
     warnings.warn(
         f"{what} has ReLU activations: the gradient of {loss} is biased, and zero for hidden biases, because autograd "
         'leaves out how the kinks move; use a smooth activation: activation="softplus", or for some tens of '
         'coordinates "tanh" (notebook 02)',
         KinkWarning,
-        stacklevel=2,
+        stacklevel=level,
     )

@@ -29,15 +29,13 @@ class TrainsNetwork:
         check_positive("lr", self.lr)
         check_count("updates", self.updates)
 
-    def _ensure_network(
-        self, build: Callable[[torch.Generator], nn.Module], lr: float, rng: torch.Generator
-    ) -> nn.Module:
+    def _ensure_network(self, build: Callable[[torch.Generator], nn.Module], rng: torch.Generator) -> nn.Module:
         """The network: built with first weights from ``rng``, or from the loaded state without touching ``rng``."""
         if self.network is not None:
             return self.network
         loaded, self._loaded = self._loaded, None
         self.network = build(rng if loaded is None else torch.Generator(rng.device))
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=lr, fused=True)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.lr, fused=True)
         if loaded is not None:
             self.network.load_state_dict(loaded["network"])
             self.optimizer.load_state_dict(loaded["optimizer"])

@@ -27,6 +27,9 @@ CHECKSUM = "checksum"
 CLOSE, CLOSE_DOUBLE = 1e-5, 1e-10
 """Relative difference up to which two sums are the same: other threads, or another device, add in another order."""
 
+MOST_NAMED = 20
+"""So many of the things in which two runs differ are named."""
+
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
@@ -47,9 +50,14 @@ def save(path: Path, state: dict) -> None:
 
 
 def _plain(content: Any) -> Any:
-    """The same with NumPy's numbers as Python's: those alone can be read back without running any code."""
+    """The same with numbers and texts of Python's own types: those alone can be read back without running any code."""
     if isinstance(content, np.generic):
         return content.item()
+    if isinstance(content, str):
+        return str.__str__(content)  # str() of a member of an Enum is its name
+    for base in (int, float):
+        if isinstance(content, base) and not isinstance(content, bool):
+            return base(content)
     if isinstance(content, dict):
         return {_plain(key): _plain(value) for key, value in content.items()}
     if type(content) in (list, tuple):
@@ -115,7 +123,13 @@ def _feed(what: "hashlib._Hash", content: object) -> None:
 
 
 def _feed_tensor(what: "hashlib._Hash", tensor: torch.Tensor) -> None:
-    content = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())  # in order, whatever its strides
+    if tensor.layout is not torch.strided:
+        entries = tensor.detach().to_sparse_coo().coalesce()
+        what.update(f"{tensor.layout} {tuple(tensor.shape)}".encode())
+        _feed(what, [entries.indices(), entries.values()])
+        return
+    # In order, whatever its strides.
+    content = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").copy_(tensor.detach())
     what.update(f"{content.dtype} {tuple(content.shape)}".encode())
     what.update(content.reshape(-1).view(torch.uint8).numpy().data)
 
@@ -134,8 +148,10 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
     if differs:
         earlier = " or of an earlier version" if not any(name in saved for name in differs) else ""
         start = "make the sampler anew from its seed, " if differs == ["first parameters"] else ""
+        more = [f"{len(differs) - MOST_NAMED} more"] if len(differs) > MOST_NAMED else []
         raise GPVIError(
-            f"{path} is the checkpoint of another run{earlier} (what differs: {', '.join(differs)}): "
+            f"{path} is the checkpoint of another run{earlier} "
+            f"(what differs: {', '.join(differs[:MOST_NAMED] + more)}): "
             f"{start}delete it, or give another path"
         )
 
@@ -188,21 +204,21 @@ def numbers(named: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in named.items() if isinstance(value, int | float | str)}
 
 
-def of_data(target: object) -> dict[str, str]:
-    """Return a fingerprint of each tensor that a target, its prior or a target inside it holds.
+def of_data(target: object, name: str = "target") -> dict[str, str]:
+    """Return a fingerprint of each tensor that a target, its prior or a target inside it holds, by names from ``name``.
 
     Example:
         >>> list(of_data(Gaussian(torch.zeros(2), torch.eye(2))))[0]
         'target.mean'
     """
     found: dict[str, str] = {}
-    for name, part in _densities("target", target):
-        found |= digest(dict(tensors(_named(name, part))))
+    for inside, part in _densities(name, target):
+        found |= digest(dict(tensors(_named(inside, part))))
     return found
 
 
-def of_priors(target: object, *points: torch.Tensor) -> dict[str, object]:
-    """Return what tells the priors of a target, or of a target inside it, apart, whatever its data outweigh.
+def of_priors(target: object, *points: torch.Tensor, name: str = "target") -> dict[str, object]:
+    """Return what tells the priors of a target, or of targets inside it, apart, whatever its data outweigh.
 
     That is the kind of each prior, its log-density summed over each set of points ``(n, d)``, NaN where it has none
     there, its numbers and a fingerprint of its tensors.
@@ -214,11 +230,11 @@ def of_priors(target: object, *points: torch.Tensor) -> dict[str, object]:
         2.0
     """
     found: dict[str, object] = {}
-    for name, part in _densities("target", target):
-        if name.endswith(".prior"):
-            found[name] = [type(part).__name__, *(_summed(part, x) for x in points)]
-        if "prior" in name.split("."):
-            held = _named(name, part)
+    for inside, part in _densities(name, target):
+        if inside.endswith(".prior"):
+            found[inside] = [type(part).__name__, *(_summed(part, x) for x in points)]
+        if "prior" in inside.split("."):
+            held = _named(inside, part)
             public = {key: value for key, value in held.items() if "._" not in key}
             found |= numbers(public) | digest(dict(tensors(held)))
     return found
@@ -228,10 +244,23 @@ def _densities(name: str, target: object, outer: tuple = ()) -> Iterator[tuple[s
     """Yield a target and the densities that it holds, such as the prior of a posterior, by name."""
     yield name, target
     prior = {f"{name}.prior": getattr(target, "prior", None)}  # it may be a property
-    for inside, part in (_named(name, target) | prior).items():
-        known = part is target or any(part is one for one in outer)
-        if hasattr(part, "log_prob") and not isinstance(part, type) and not known:
+    for inside, part in densities(_named(name, target) | prior):
+        if part is not target and not any(part is one for one in outer):
             yield from _densities(inside, part, (*outer, target))
+
+
+def densities(named: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield what has a log-density among values, in lists and tuples too, by name.
+
+    Example:
+        >>> [name for name, _ in densities({"dim": 2, "problems": [Gaussian(torch.zeros(2), torch.eye(2))]})]
+        ['problems[0]']
+    """
+    for name, value in named.items():
+        if isinstance(value, tuple | list):
+            yield from densities({f"{name}[{i}]": part for i, part in enumerate(value)})
+        elif hasattr(value, "log_prob") and not isinstance(value, type):
+            yield name, value
 
 
 def _named(name: str, owner: object) -> dict[str, object]:

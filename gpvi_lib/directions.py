@@ -116,7 +116,11 @@ class GFSF(KernelDirection):
     def __call__(self, x, score, rng=None):
         k, weight = self.kernel(x)
         regularised = k + self.ridge * torch.eye(len(x), dtype=x.dtype, device=x.device)
-        phi = -(score + linalg.solve(regularised, kernel_gradient_sum(weight, x, x)))
+        try:
+            phi = -(score + linalg.solve(regularised, kernel_gradient_sum(weight, x, x)))
+        except torch.linalg.LinAlgError as error:
+            error.add_note(f"gpvi_lib: K + αI of GFSF is singular; give it a ridge α above {self.ridge:g}")
+            raise
         return phi, {"bandwidth": lambda: bandwidth_of(k, weight)}
 
 
@@ -217,9 +221,7 @@ class SteinCritic(TrainsNetwork, Direction):
 
     def __call__(self, x, score, rng):
         widths = [x.shape[1], *self.hidden, x.shape[1]]
-        network = self._ensure_network(
-            lambda rng: mlp_from_rng(widths, rng, x.dtype, x.device, self.activation), self.lr, rng
-        )
+        network = self._ensure_network(lambda rng: mlp_from_rng(widths, rng, x.dtype, x.device, self.activation), rng)
         with torch.enable_grad():
             for _ in range(self.updates):
                 loss = self._loss(x, score, rng)

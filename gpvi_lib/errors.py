@@ -89,7 +89,10 @@ class KinkWarning(UserWarning):
 
 
 class FoldWarning(UserWarning):
-    """Training ended with a map that folds: ``det J`` has both signs, and its claimed density is too small there."""
+    """Training ended with a map whose density its objective took for too small.
+
+    It folds, ``det J`` has both signs; or determinants are below the floor of an :class:`~gpvi_lib.OrientedELBO`.
+    """
 
 
 class SlopeWarning(UserWarning):

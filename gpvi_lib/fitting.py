@@ -1,16 +1,18 @@
 """The one training loop."""
 
+import inspect
 import math
 import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.adam import adam
 from tqdm.auto import tqdm
 
@@ -20,9 +22,10 @@ from gpvi_lib.diagnostics import computed
 from gpvi_lib.directions import Direction
 from gpvi_lib.errors import DivergedError, FoldWarning, GPVIError
 from gpvi_lib.objectives import GPVI, NegativeELBO, Objective, OrientedELBO
-from gpvi_lib.optimizers import Adam, Factory, Optimizer
-from gpvi_lib.paths import require_writable
+from gpvi_lib.optimizers import SGD, Adam, Factory, Optimizer, RMSprop
+from gpvi_lib.paths import require_writable, sweep_temporary
 from gpvi_lib.samplers import Sampler
+from gpvi_lib.schedules import AdaptiveLangevin
 from gpvi_lib.targets.base import (
     Target,
     check_all_data,
@@ -49,6 +52,9 @@ MINIBATCH_PROBED = 8
 ALL_PROBED = 10_000
 """A target of yours is asked for its value on all data, beside a minibatch, if they are no more than this."""
 
+ABANDONED = 3600.0
+"""After so many seconds without a change an unfinished checkpoint is taken for that of a killed process."""
+
 LOOKED_AT = 64
 """Samples at which the sign of a target without data is looked at after training."""
 
@@ -64,11 +70,12 @@ class FitResult:
         history: one dict per callback, with ``step`` and what the callback returned.
         diagnostics: what the objective says of itself, with ``step``, 50 to 100 times a run (at every step of a short
             one); estimates from one step's samples, before its update. Of :class:`NegativeELBO` the ``elbo``, and of a
-            :class:`Generator` trained by it the share of ``folds``; of :class:`GPVI` and :class:`ParVI` the
-            ``bandwidth`` of the kernel, the ``spread`` of the samples, the ``noise_share`` of it that λz alone gives
-            and the share of ``folds`` of a :class:`Generator` (:func:`~gpvi_lib.diagnostics.of_samples`); of a helper
-            its ``residual``, of a critic its ``critic_loss``; with data put aside in :class:`Posterior` the
-            ``held_out`` log-likelihood of a datum, whatever the objective.
+            :class:`Generator` trained by it the share of ``folds``; of :class:`OrientedELBO` also the share of
+            determinants ``below_floor``; of :class:`GPVI` and :class:`ParVI` the ``bandwidth`` of the kernel, the
+            ``spread`` of the samples, the ``noise_share`` of it that λz alone gives and the share of ``folds`` of a
+            :class:`Generator` (:func:`~gpvi_lib.diagnostics.of_samples`); of a helper its ``residual``, of a critic its
+            ``critic_loss``; with data put aside in :class:`Posterior` the ``held_out`` log-likelihood of a datum,
+            whatever the objective.
         seconds: training time, interruptions left out.
 
     Example:
@@ -120,6 +127,10 @@ KEPT = ("step", "sampler", "optimizer", "objective", "batches", "rng", "history"
 """What a checkpoint of :func:`fit` holds, beside what identifies the run."""
 
 
+HELD = "tensors of the sampler"
+"""Name of the fingerprint of those that are neither parameters nor buffers."""
+
+
 class Training:
     """Everything that changes during training, so that a checkpoint can hold it whole.
 
@@ -155,6 +166,7 @@ class Training:
         self.result = FitResult()
         self.reported = False
         self.info: dict[str, Tensor | float] = {}
+        self.loss: Tensor | None = None
         self.identity: dict = {}
         self.step = 0
 
@@ -173,7 +185,8 @@ class Training:
         else:
             self.optimizer.step()
         self.step += 1
-        return loss.detach()
+        self.loss = loss.detach()
+        return self.loss
 
     @property
     def called(self) -> bool:
@@ -206,9 +219,10 @@ class Training:
     def identify(self) -> None:
         """Note what tells this run from others, before training changes any of it.
 
-        That is settings, seed, kind of device, objective, data, the target at fixed points and on a few data, its
-        prior alone, and of the sampler the classes and plain attributes of it and of its modules, shapes, type and
-        first values of its parameters, and its buffers (such as a fixed λ).
+        That is settings, seed, kind of device, objective with what its parts were made with, data, the target at fixed
+        points and on a few data, its prior alone, and of the sampler the classes and plain attributes of it and of its
+        modules, shapes, type and first values of its parameters, its buffers (such as a fixed λ), and the tensors and
+        the targets that it holds.
         """
         parameters = list(self.sampler.parameters())
         points = [x.to(parameters[0]) for x in self._points()]
@@ -222,16 +236,18 @@ class Training:
             }
             | {"target": self._probed(points)}
             | _plain(self.sampler)
+            | _held(self.sampler, points)
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
             | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
             | checkpoints.of_data(self.target)
             | checkpoints.of_priors(self.target, *points)
-            | checkpoints.digest(dict(checkpoints.tensors({"objective": _arguments(self.objective)})))
+            | _settings(self.objective)
         )
 
     def _points(self) -> list[Tensor]:
         """Two fixed points, one with positive coordinates."""
-        point = 0.1 * torch.randn(1, self.target.dim, generator=torch.Generator().manual_seed(0))
+        rng = torch.Generator().manual_seed(0)
+        point = 0.1 * torch.randn(1, self.target.dim, generator=rng, device="cpu")
         return [point, 1 + point.abs()]
 
     def _probed(self, points: list[Tensor]) -> list[float]:
@@ -239,7 +255,8 @@ class Training:
         batches: list[Tensor | None] = [None]
         if self.batches is not None:
             size, last = self.batches.batch_size, self.batches.num_data - 1
-            batches = [torch.arange(size), torch.linspace(0, last, size).long()]
+            spread = torch.linspace(0, last, size, dtype=torch.float64, device="cpu")  # float32 rounds beyond 2^24
+            batches = [torch.arange(size, device="cpu"), spread.long()]
         found = []
         for x in points:
             for batch in batches:
@@ -279,7 +296,7 @@ class Training:
         if checkpoints.checksum(dict(self.sampler.named_parameters())) == checkpoints.checksum(
             {name: state["sampler"][name] for name, _ in self.sampler.named_parameters() if name in state["sampler"]}
         ):  # the sampler that this run has trained so far, not the one that it began with
-            self.identity["first parameters"] = saved.get("first parameters")
+            self.identity |= {name: saved.get(name) for name in ("first parameters", HELD)}
         checkpoints.refuse_another_run(path, self.identity, saved, next(self.sampler.parameters()).dtype)
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
@@ -345,10 +362,12 @@ def fit(
             last one that was written stays. If ``callback`` returns no numbers by name, or gradients are switched off.
 
     Warns:
+        SlopeWarning: before the first step, if the gradient of the target is not the slope of its values.
         KinkWarning: before the first step, if the loss differentiates slopes of ReLU units of the sampler or of the
             critic. Those of a target's network are not looked for.
         FoldWarning: at the end, if the map that :class:`GPVI` or an ELBO trained folds at the last draws looked at: of
-            :class:`GPVI` 16, and none where k > 64, so that silence proves nothing; ask :func:`check`.
+            :class:`GPVI` 16, and none where k > 64, so that silence proves nothing; ask :func:`check`. Also if some
+            determinants that an :class:`OrientedELBO` trained are below its floor.
         SignWarning: at the end, if the density of a target without data grows without end away from the samples.
 
     Example:
@@ -363,6 +382,7 @@ def fit(
     check_count("callback_every", callback_every, least=0)
     if checkpoint is not None:
         checkpoint = require_writable(Path(checkpoint), "give another path as checkpoint")
+        sweep_temporary(checkpoint.parent, f"{checkpoint.name}.", ABANDONED)
     _check_kinds(sampler, objective)
     rng = chosen_rng(rng, seed, _device(sampler))
     state = Training(sampler, target, objective, optimizer=optimizer, rng=rng, batch_size=batch_size)
@@ -380,7 +400,7 @@ def fit(
         _check_start(sampler, target, batch_size)
         objective.check(sampler)
     if _calls_at(state.step, steps, callback_every) and not state.called:
-        _call(callback, state, checkpoint)
+        _call(callback, state, checkpoint, label)
     report_every = math.ceil(steps / DIAGNOSTICS)
     check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
     schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
@@ -404,11 +424,11 @@ def fit(
             if state.reported:
                 state.report()
             if _calls_at(state.step, steps, callback_every):
-                _call(callback, state, checkpoint)
+                _call(callback, state, checkpoint, label)
             if state.reported:
                 bar.set_postfix(state.status(loss), refresh=False)
             bar.update()
-            schedule.keep(state.save, label, f"step {state.step}", interrupted)
+            schedule.keep(partial(_save, state, label), label, f"step {state.step}", interrupted)
     _check_parameters(sampler, label, steps)
     if checkpoint is not None:
         state.save(checkpoint)
@@ -431,11 +451,70 @@ def _plain(sampler: Sampler) -> dict[str, object]:
     return found
 
 
-def _arguments(made: object) -> object:
-    """What an objective was made with, by name, its parts' arguments inside: not what it has learned since."""
-    if not is_dataclass(made):
+def _held(sampler: Sampler, points: list[Tensor]) -> dict[str, object]:
+    """Fingerprints of the targets and of all public tensors, no parameters or buffers, of a sampler and its modules."""
+    found: dict[str, object] = {}
+    tensors: dict[str, str] = {}
+    for name, module in sampler.named_modules(prefix="sampler"):
+        held = {f"{name}.{key}": value for key, value in vars(module).items() if key not in vars(nn.Module())}
+        tensors |= _fixed({key: value for key, value in held.items() if not key.startswith(f"{name}._")})
+        for part, target in checkpoints.densities(held):
+            if hasattr(target, "dim"):  # no distribution of torch, which may be of parameters
+                found |= checkpoints.of_data(target, part) | checkpoints.of_priors(target, *points, name=part)
+    return found | ({HELD: checkpoints.checksum(tensors)} if tensors else {})
+
+
+def _fixed(named: dict[str, object]) -> dict[str, str]:
+    """Fingerprints of the tensors among values that no optimizer changes."""
+    return checkpoints.digest({name: one for name, one in checkpoints.tensors(named) if not one.requires_grad})
+
+
+def _settings(objective: Objective) -> dict[str, object]:
+    """What an objective and its parts were made with, by name, beside what it prints: not what they learned since."""
+    found: dict[str, object] = {}
+    for name, value, printed in _arguments("objective", objective):
+        found |= _fixed({name: value}) | ({} if printed else checkpoints.numbers({name: value}))
+    return found
+
+
+def _arguments(name: str, made: Any, printed: bool = True, outer: tuple = ()) -> Iterator[tuple[str, object, bool]]:
+    """Yield what an object and its parts were made with, by name, and whether it prints that.
+
+    Of an object those are the attributes whose names its ``__init__`` takes; a dataclass prints its fields.
+    """
+    parts = _parts(made)
+    if not parts:
+        yield name, made, printed
+    prints = parts if isinstance(made, dict | list | tuple) else _fields(made)
+    for key, part in parts.items():
+        if not any(part is one for one in (made, *outer)):
+            shown = printed and key in prints
+            yield from _arguments(f"{name}[{key!r}]", part, shown, (made, *outer))
+
+
+def _parts(made: Any) -> dict:
+    """What is in a container; of any other object what it was made with, by name."""
+    if isinstance(made, dict):
         return made
-    return {one.name: _arguments(getattr(made, one.name)) for one in fields(made) if one.init}
+    if isinstance(made, list | tuple):
+        return dict(enumerate(made))
+    if isinstance(made, Tensor | str | float | int):
+        return {}
+    names = [*_fields(made), *_parameters(type(made))]
+    return {key: getattr(made, key) for key in names if hasattr(made, key)}
+
+
+def _fields(made: Any) -> list[str]:
+    """Names of a dataclass's fields that it is made with, and prints."""
+    return [one.name for one in fields(made) if one.init and one.repr] if is_dataclass(made) else []
+
+
+def _parameters(kind: type) -> list[str]:
+    """Names of what ``__init__`` takes."""
+    try:
+        return list(inspect.signature(kind.__init__).parameters)  # type: ignore[misc]  # of an instance's own class
+    except (TypeError, ValueError):  # it is no function of Python
+        return []
 
 
 def _device(sampler: Sampler) -> torch.device | str:
@@ -453,6 +532,8 @@ def _check_kinds(sampler: object, objective: object) -> None:
 def _check_arguments(sampler: Sampler, target: Target, objective: Objective, rng: torch.Generator) -> None:
     _check_kinds(sampler, objective)
     check_instance("target", target)
+    if isinstance(sampler, AdaptiveLangevin):
+        raise ValueError("the rule of an AdaptiveLangevin sets its steps: train a LangevinNetwork")
     if not any(parameter.requires_grad for parameter in sampler.parameters()):
         raise ValueError(
             f"the {type(sampler).__name__} has no parameter with requires_grad=True, there is nothing to train: "
@@ -475,7 +556,7 @@ def _keep_freed_memory() -> None:
     It does so once a block of nearly 32 MB has been freed (``mallopt``: dynamic threshold); this one is never touched.
     Elsewhere nothing happens.
     """
-    torch.empty(31 * 2**20, dtype=torch.uint8)
+    torch.empty(31 * 2**20, dtype=torch.uint8, device="cpu")
 
 
 def _made(optimizer: Optimizer | Factory, sampler: Sampler) -> torch.optim.Optimizer:
@@ -504,8 +585,12 @@ def _refuse_class(optimizer: object) -> None:
 def _described(optimizer: Optimizer | Factory, made: torch.optim.Optimizer) -> dict:
     """What a checkpoint tells optimizers apart by."""
     if isinstance(optimizer, Optimizer):
-        return {"optimizer": type(optimizer).__name__} | asdict(optimizer)
-    return {"optimizer": type(made).__name__, "optimizer's settings": repr(made.defaults)}
+        own = {"optimizer": type(optimizer).__name__} | asdict(optimizer)
+        if type(optimizer) in (Adam, RMSprop, SGD):
+            return own
+    else:
+        own = {"optimizer": type(made).__name__}
+    return own | {"optimizer's settings": repr(made.defaults)}
 
 
 @torch.no_grad()
@@ -564,12 +649,12 @@ def _check_loss(loss: Tensor, label: str, step: int) -> None:
 
 
 def _of_singular(error: torch.linalg.LinAlgError) -> str:
-    """The remedy, by whose matrix it is: notes are added to errors out of a target alone."""
+    """The remedy, by whose matrix it is: errors out of a target or a direction have notes."""
     if getattr(error, "__notes__", None):
         return f"{error.__notes__[0].removeprefix('gpvi_lib: ')} ({error})"
     return (
-        "a matrix is singular; lower the learning rate, or give a generator a noise_scale λ > 0, which keeps its "
-        f"Jacobian regular ({error})"
+        "a matrix is singular; lower the learning rate, or start a generator's noise_scale λ near the scale of the "
+        f"target ({error})"
     )
 
 
@@ -584,7 +669,7 @@ FOLDED = {
     GPVI: ("GPVI descends on a divergence below the true one", "train on the exact density (NegativeELBO)"),
     NegativeELBO: ("the ELBO is above the true one", "keep the determinant positive (OrientedELBO)"),
     OrientedELBO: (
-        "the number of its objective is no ELBO, since negative determinants cost extra",
+        "the reported elbo is above the true one, though negative determinants cost in the objective",
         "train for longer, until all are positive",
     ),
 }
@@ -592,8 +677,12 @@ FOLDED = {
 
 
 def _warn_of_folds(objective: Objective, result: FitResult) -> None:
-    """Both signs of det J at the last draws prove a fold; one sign everywhere may be a mirror image, which is none."""
-    negative = result.diagnostics[-1].get("folds", 0.0) if result.diagnostics else 0.0
+    """Both signs of det J at the last draws prove a fold; one sign everywhere may be a mirror image, which is none.
+
+    Without a fold, determinants below the floor of an :class:`OrientedELBO` are warned of.
+    """
+    last = result.diagnostics[-1] if result.diagnostics else {}
+    negative = last.get("folds", 0.0)
     trained_on = next((said for kind, said in FOLDED.items() if isinstance(objective, kind)), None)
     if trained_on and 0 < negative < 1:
         harm, remedy = trained_on
@@ -601,6 +690,14 @@ def _warn_of_folds(objective: Objective, result: FitResult) -> None:
             f"the trained map folds: det J is negative at {negative:.2g} of the draws last looked at. Several z lead "
             f"to one x there, and {harm}. Lower the learning rate, start noise_scale and output_scale near the scale "
             f"of the target, or {remedy}; check(sampler, target, rng) says what to trust (notebook 02)",
+            FoldWarning,
+            stacklevel=3,
+        )
+    elif isinstance(objective, OrientedELBO) and (below := last.get("below_floor", 0.0)) > 0:
+        warnings.warn(
+            f"the determinants of {below:.2g} of the draws last looked at are below floor={objective.floor:g}, where "
+            "the objective credits more entropy than there is, and so makes the map too narrow: give OrientedELBO a "
+            "floor far less than the determinants of a good map",
             FoldWarning,
             stacklevel=3,
         )
@@ -621,16 +718,29 @@ def _calls_at(step: int, steps: int, every: int) -> bool:
     return step in (0, steps) or (every > 0 and step % every == 0)
 
 
-def _call(callback: Callback | None, state: Training, checkpoint: Path | None) -> None:
+def _save(state: Training, label: str, path: Path) -> None:
+    """Write a checkpoint, unless what it would hold is not finite: then the one before stays.
+
+    Raises:
+        DivergedError: if loss or parameters are not finite.
+    """
+    if state.loss is not None:
+        _check_loss(state.loss, label, state.step)
+    _check_parameters(state.sampler, label, state.step)
+    state.save(path)
+
+
+def _call(callback: Callback | None, state: Training, checkpoint: Path | None, label: str) -> None:
     """Ask the callback; where it fails, keep the steps done: the same call of ``fit`` then asks it again."""
     if callback is None:
         return
     try:
         returned = callback(state.step, state.sampler)
-        state.result.history.append({"step": state.step} | _numbers(returned, state.step))
+        row: dict[str, float] = {"step": state.step}
+        state.result.history.append(row | _numbers(returned, state.step) | row)
     except Exception:
         if checkpoint is not None:
-            state.save(checkpoint)
+            _save(state, label, checkpoint)
         raise
 
 

@@ -25,7 +25,7 @@ from gpvi_lib.networks import FlatModule
 from gpvi_lib.objectives import DirectionObjective, ParVI
 from gpvi_lib.samplers import Sampler
 from gpvi_lib.several import Several
-from gpvi_lib.targets import LearnedNoise, Posterior
+from gpvi_lib.targets import LearnedNoise, NormalPrior, Posterior
 from gpvi_lib.targets.posterior import of_each
 
 Points = Jitter | KDE | Uniform | Tensor | None
@@ -129,8 +129,9 @@ class FunctionPosterior:
         noise_prior: the density of σ, in place of the posterior's prior.
 
     Raises:
-        ValueError: if ``posterior`` lacks a network or a likelihood, the prior has no score, or the points are no
-            tensor or have another shape than the inputs.
+        ValueError: if ``posterior`` lacks a network or a likelihood, the prior has no score, the points are no
+            tensor or have another shape than the inputs, or σ is learned without a density: the posterior's prior is
+            no :class:`NormalPrior` itself, and there is no ``noise_prior``.
 
     Example:
         >>> x = torch.linspace(-1, 1, 10)[:, None]
@@ -161,6 +162,11 @@ class FunctionPosterior:
         self.posterior, self.prior, self.rows, self.noise_prior = posterior, prior, rows, noise_prior
         self.x = inputs if points is None else torch.cat([inputs, points.to(inputs)])
         self.shared = shared_outputs(posterior.network)
+        if self.shared and noise_prior is None and not isinstance(posterior.prior, NormalPrior):
+            raise GPVIError(
+                "the density of log σ comes from a NormalPrior over the weights, got "
+                f"{type(posterior.prior).__name__}: give noise_prior=InverseGamma(), a density of σ"
+            )
 
     @property
     def dim(self) -> int:
@@ -273,14 +279,21 @@ class FunctionSpaceParVI(DirectionObjective):
     In each step: the minibatch and fresh extra points make the inputs, :class:`FunctionPosterior` the target there,
     :class:`Evaluated` the sampler, and :class:`ParVI` the rest. For a target with network and likelihood.
 
+    The paper adds extra points, ``KDE`` in its text and ``Jitter`` in its code, and a prior over functions,
+    ``MomentMatched``: the defaults have neither. Without ``prior`` the target is the likelihood alone, for the
+    posterior's prior over weights takes no part, except in log σ. The spread far from the data is then no posterior's:
+    without ``points`` it is what the start and the network make of it, and at ``points`` the direction drives the
+    functions apart while nothing holds them.
+
     Function values have to be identified. End a classifier with ``nn.LogSoftmax(-1)``, as the paper does, or with
     :class:`~gpvi_lib.function_priors.Centred`: logits have a free constant.
 
     Attributes:
         direction: SVGD, GFSF, WSGLD, PiSGLD or SteinCritic.
-        points: extra inputs: ``Jitter``, ``KDE``, ``Uniform``, a tensor of them, or ``None`` for the minibatch alone.
+        points: extra inputs: ``Jitter``, ``KDE``, ``Uniform``, a tensor of them, or ``None``, the default, for the
+            minibatch alone.
         prior: over functions: ``MomentMatched``, ``ArcCosine``, ``GaussianProcess``, anything with ``score(f, x)``, or
-            ``None`` for none.
+            ``None``, the default, for none.
         num_samples: functions per step of a generator; ``None`` for free particles.
         independent: as of :class:`ParVI`.
         prior_points: M, at how many of the inputs the prior is seen in a step: half of them data, half extra points,

@@ -44,7 +44,8 @@ class HMCResult:
     Attributes:
         samples: kept draws, ``(draws, chains, d)``.
         acceptance: fraction of accepted proposals per chain after the burn-in, ``(chains,)``.
-        energy_error: mean ``|H(end) - H(start)|`` per chain after the burn-in, ``(chains,)``.
+        energy_error: mean ``|H(end) - H(start)|`` per chain after the burn-in, ``(chains,)``, of the proposals whose
+            energy is finite; all others are rejected. NaN if there are none.
         step_size: the leapfrog step of the kept draws: the one given, or the one that the burn-in found.
         seconds: wall time of all proposals, those before an interruption included.
         apart: whether the chains started at more than one point; if not, R-hat says little (:func:`check`).
@@ -202,6 +203,20 @@ class _Chains:
             raise ValueError(
                 f"log_prob must return one number per chain, {tuple(self.x.shape[:1])}, got {tuple(self.value.shape)}"
             )
+        self._check_start()
+        check_fixed(log_prob, self.x)
+        check_rows(log_prob, self.x, apart=points_differ(self.target))
+        _warn_of_coarse_values(self.value)
+        self.step = 0
+        self.kept: list[Tensor] = []
+        self.acceptance = torch.zeros_like(self.value)
+        self.energy_error = torch.zeros_like(self.value)
+        self.runaways = torch.zeros_like(self.value)
+        self.seconds, self.resumed = 0.0, time.perf_counter()
+        self.adaptation: DualAveraging | None = None
+
+    def _check_start(self) -> None:
+        """Refuse starting points where the density or its gradient is not finite."""
         lost = ~torch.isfinite(self.value)
         if bool(lost.all()):
             raise ValueError(
@@ -219,15 +234,6 @@ class _Chains:
                 f"{bad.nonzero().flatten().tolist()}: start elsewhere; of torch.where the branch that is not taken "
                 "counts too, clamp inside it"
             )
-        check_fixed(log_prob, self.x)
-        check_rows(log_prob, self.x, apart=points_differ(self.target))
-        _warn_of_coarse_values(self.value)
-        self.step = 0
-        self.kept: list[Tensor] = []
-        self.acceptance = torch.zeros_like(self.value)
-        self.energy_error = torch.zeros_like(self.value)
-        self.seconds, self.resumed = 0.0, time.perf_counter()
-        self.adaptation: DualAveraging | None = None
 
     def propose(self, step_size: float, num_leapfrog: int) -> tuple[Bool[Tensor, " c"], Float[Tensor, " c"]]:
         """One proposal for every chain; which were accepted, and the energy errors."""
@@ -243,6 +249,13 @@ class _Chains:
         self.gradient = torch.where(accept[:, None], gradient, self.gradient)
         self.step += 1
         return accept, error
+
+    def count(self, accept: Bool[Tensor, " c"], error: Float[Tensor, " c"]) -> None:
+        """Take a proposal after the burn-in into the diagnostics."""
+        finite = torch.isfinite(error)
+        self.acceptance += accept
+        self.energy_error += torch.where(finite, error.abs(), 0)
+        self.runaways += ~finite
 
     def identify(self, settings: dict) -> None:
         """Note what tells this run from others: settings, seed, kind of device, starts, density and score there.
@@ -286,13 +299,14 @@ class _Chains:
         state = checkpoints.load(path, self.x.device)
         checkpoints.refuse_another_run(path, self.identity, state.get("run", {}), self.value.dtype)
         self.rng.set_state(state.pop("rng").cpu())
+        state.setdefault("runaways", self.runaways)  # older ones do not say
         for name in self._saved:
             setattr(self, name, state[name])
         self.seconds, self.resumed = state.get("seconds", 0.0), time.perf_counter()  # older ones do not say
         if self.adaptation is not None:
             vars(self.adaptation).update(state["adaptation"])
 
-    _saved = ("x", "value", "gradient", "step", "kept", "acceptance", "energy_error")
+    _saved = ("x", "value", "gradient", "step", "kept", "acceptance", "energy_error", "runaways")
 
 
 def hmc(
@@ -365,10 +379,7 @@ def hmc(
     check_points("initial", initial)
     rng = chosen_rng(rng, seed, initial.device)
     _check(step_size, num_leapfrog, num_steps, burn_in, thin)
-    if not 0 < target_acceptance < 1:
-        raise ValueError(f"target_acceptance is a share between 0 and 1, got {target_acceptance}")
-    if adapt and not burn_in > 0:
-        raise ValueError(f"adapt finds the step size in the burn-in: give burn_in > 0, got {burn_in}")
+    _check_adaptation(adapt, target_acceptance, burn_in)
     chains, first = _Chains(log_prob, initial, rng), step_size
     chains.adaptation = DualAveraging(step_size, target_acceptance) if adapt else None
     if checkpoint is not None:
@@ -391,8 +402,7 @@ def hmc(
             if chains.adaptation is not None and in_burn_in:
                 chains.adaptation.update(float(_probability(error).mean()))
             if not in_burn_in:
-                chains.acceptance += accept
-                chains.energy_error += error.abs()
+                chains.count(accept, error)
                 if (chains.step - burn_in) % thin == 0:
                     chains.kept.append(chains.x)
             bar.update()
@@ -402,7 +412,7 @@ def hmc(
     if chains.adaptation is not None:
         step_size = chains.adaptation.step_size(trying=False)
     after = num_steps - burn_in
-    rates = chains.acceptance / after, chains.energy_error / after
+    rates = chains.acceptance / after, chains.energy_error / (after - chains.runaways)
     apart = bool((initial != initial[:1]).any())
     result = HMCResult(torch.stack(chains.kept), *rates, step_size, chains.clock(), apart)
     if grows_outwards(lambda x: value_and_score(chains.log_prob, x)[1], chains.x, chains.gradient):
@@ -443,6 +453,14 @@ def _check(step_size: float, num_leapfrog: int | tuple[int, int], num_steps: int
         raise ValueError(f"num_leapfrog is a pair (least, most), got {num_leapfrog}")
     if not 0 <= burn_in <= num_steps - thin:
         raise ValueError(f"burn_in = {burn_in} and thin = {thin} leave no draw of num_steps = {num_steps}")
+
+
+def _check_adaptation(adapt: bool, target_acceptance: float, burn_in: int) -> None:
+    """Refuse settings with which no step size can be found."""
+    if not 0 < target_acceptance < 1:
+        raise ValueError(f"target_acceptance is a share between 0 and 1, got {target_acceptance}")
+    if adapt and not burn_in > 0:
+        raise ValueError(f"adapt finds the step size in the burn-in: give burn_in > 0, got {burn_in}")
 
 
 def _judge(result: HMCResult, label: str, first: float | None) -> None:

@@ -304,7 +304,7 @@ class HelperInverse(TrainsNetwork, InverseJacobian):
     def __call__(self, linearization, source, query, weight, rng):
         out, k = linearization.output_weight, linearization.noise_dim
         sizes = (k, out.shape[0], self.width, self.num_layers)
-        network = self._ensure_network(lambda rng: HelperNetwork(*sizes, rng, out.dtype, out.device), self.lr, rng)
+        network = self._ensure_network(lambda rng: HelperNetwork(*sizes, rng, out.dtype, out.device), rng)
         head, gradients = source[:, :k], kernel_gradients(source, query, weight)
         with torch.enable_grad():
             for _ in range(self.updates):

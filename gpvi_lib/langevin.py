@@ -165,8 +165,8 @@ class LangevinNetwork(Sampler):
         return self.start.fixed_number
 
     def inputs(self, num_samples: int | None, rng: torch.Generator) -> ChainInputs:
-        """Draw all that is random in ``n`` chains."""
-        return self._inputs(self.start.sample(self._number(num_samples), rng), rng)
+        """Draw all that is random in ``n`` chains; ``None`` for as many as the start has, where that is fixed."""
+        return self._inputs(self.start.sample(num_samples, rng), rng)
 
     def _inputs(self, start: Float[Tensor, "n d"], rng: torch.Generator) -> ChainInputs:
         start = start.to(self.rho)
@@ -218,7 +218,7 @@ class LangevinNetwork(Sampler):
         """``z^T`` at fresh inputs."""
         return self(self.inputs(num_samples, rng))
 
-    def path(self, num_samples: int, rng: torch.Generator) -> Float[Tensor, "T+1 n d"]:
+    def path(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "T+1 n d"]:
         """All states ``z^0, ..., z^T`` of fresh chains; the last are what :meth:`rsample` draws."""
         return torch.stack(list(self._states(self.inputs(num_samples, rng))))
 

@@ -128,11 +128,11 @@ def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLaye
 
 
 def _weighted_squares(phi: Float[Tensor, "b f"], p: Float[Tensor, "b c"]) -> Float[Tensor, "c c f f"]:
-    """``Σ_n (diag(p_n) - p_n p_nᵀ)_{ab} φ_n φ_nᵀ``, one product for each pair of classes."""
+    """``Σ_n (diag(p_n) - p_n p_nᵀ)_{ab} φ_n φ_nᵀ``, which is symmetric in the classes: one product for a pair."""
     weights = torch.diag_embed(p) - p[:, :, None] * p[:, None]
     c = p.shape[1]
-    pairs = [(phi * weights[:, a, b, None]).mT @ phi for a in range(c) for b in range(c)]
-    return torch.stack(pairs).unflatten(0, (c, c))
+    pairs = {(a, b): (phi * weights[:, a, b, None]).mT @ phi for a in range(c) for b in range(a + 1)}
+    return torch.stack([pairs[max(a, b), min(a, b)] for a in range(c) for b in range(c)]).unflatten(0, (c, c))
 
 
 def _in_order(blocks: Float[Tensor, "c c f f"]) -> Float[Tensor, "l l"]:

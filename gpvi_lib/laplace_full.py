@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Float
@@ -36,7 +36,7 @@ class LinearizedModule(FlatModule):
     For predictions: each network costs an evaluation and its derivative along ``w - m``.
 
     Args:
-        network: any network.
+        network: any network; its own ``one_by_one`` says whether a loop evaluates them.
         mode: ``m (d,)``.
 
     Raises:
@@ -68,9 +68,20 @@ class LinearizedModule(FlatModule):
             raise ValueError(f"the weights are {w.dtype} and the mode {self._mode.dtype}: convert one of them")
         if not len(w):
             return self._network(w, inputs)
-        mode = self._mode[None]
-        found = [jvp(lambda at: self._network(at, inputs), (mode,), (row[None] - mode,)) for row in w]
-        return torch.cat([pair[0] + pair[1] for pair in found])
+        modes = self._mode.repeat(len(w), 1)
+        found = jvp(lambda at: self._network(at, inputs), (modes,), (w - modes,))  # at m, and the derivative
+        return found[0] + found[1]
+
+    def evaluate_one(self, w: Float[Tensor, " d"], inputs: Any) -> NoReturn:
+        """Refuse: no module computes the expansion, so that it has no layers to look into.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "a LinearizedModule is no chain of layers: ask the network that it linearises, or call it with weights "
+            "(n, d)"
+        )
 
 
 @dataclass(frozen=True)

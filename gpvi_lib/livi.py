@@ -133,7 +133,7 @@ class AVB(TrainsNetwork, Objective):
         prior = _sampled_prior(target, self)
         x = sampler.rsample(self.num_samples, rng)
         network = self._ensure_network(
-            lambda rng: mlp_from_rng([x.shape[1], *self.hidden, 1], rng, x.dtype, x.device), self.lr, rng
+            lambda rng: mlp_from_rng([x.shape[1], *self.hidden, 1], rng, x.dtype, x.device), rng
         )
         for _ in range(self.updates):
             drawn, fresh = prior.sample(self.num_samples, x, rng), sampler.sample(self.num_samples, rng)

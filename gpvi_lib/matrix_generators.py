@@ -20,7 +20,7 @@ from gpvi_lib.activations import ACTIVATIONS
 from gpvi_lib.checks import check_count, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.latent import LatentJacobian, LatentSampler
-from gpvi_lib.samplers import log_noise_scale, standard_normal
+from gpvi_lib.samplers import keep_log_noise_scale, log_noise_scale, standard_normal
 
 Shape = Sequence[int]
 ELU = ACTIVATIONS["elu"]
@@ -209,10 +209,7 @@ class _MatrixSampler(LatentSampler):
         self.dim, self.noise_dim = dim, math.prod(self.source)
         self._check(trunk, branches)
         log_scale = log_noise_scale(noise_scale, dim, dtype, device)
-        if train_noise_scale:
-            self.log_noise_scale = nn.Parameter(log_scale)
-        else:
-            self.register_buffer("log_noise_scale", log_scale)
+        keep_log_noise_scale(self, log_scale, train_noise_scale)
         if output_scale is not None:
             self._scale_output(torch.as_tensor(output_scale, dtype=dtype, device=device), rng)
 

@@ -242,15 +242,22 @@ class FlatModule:
         of one axis in a layer without a matrix, such as the gains of a layer norm or one of your own, have 1. Of a
         transposed convolution the second axis is the fan-in: give a prior with a scale of your own.
         """
-        fan_in: dict[str, int] = {}
+        # A frozen weight has a fan-in for its trained bias, and one with a parametrization comes after its bias.
+        fan_in = {_layer_of(name): math.prod(shape[1:]) for name, shape in self._all_shapes.items() if len(shape) > 1}
         scales = []
-        for name, shape in self._all_shapes.items():  # a frozen weight has a fan-in for its trained bias
-            layer = name.rpartition(".")[0]
+        for name, shape in self._all_shapes.items():
+            layer = _layer_of(name)
             if len(shape) > 1:
                 fan_in[layer] = math.prod(shape[1:])
             if name in self._shapes:
                 scales.append(torch.full((math.prod(shape),), fan_in.get(layer, 1) ** -0.5, dtype=dtype))
         return torch.cat(scales)
+
+
+def _layer_of(name: str) -> str:
+    """The layer of a parameter, also of one that a parametrization computes a weight from."""
+    layer, found, _ = f".{name}".partition(".parametrizations.")
+    return layer if found else layer.rpartition(".")[0]
 
 
 def _check_ends_there(outputs: Float[Tensor, "b c"], expected: Float[Tensor, "b c"]) -> None:

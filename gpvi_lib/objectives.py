@@ -11,9 +11,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpvi_lib import linalg
 from gpvi_lib.activations import ACTIVATIONS, warn_of_kinks
 from gpvi_lib.checks import check_count, check_instance, check_positive
-from gpvi_lib.diagnostics import Info, held_out, of_samples, share_folded, share_negative, without_point
+from gpvi_lib.diagnostics import (
+    FOLD_POINTS,
+    Info,
+    held_out,
+    of_samples,
+    share_folded,
+    share_negative,
+    without_point,
+)
 from gpvi_lib.directions import SVGD, Direction
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.inverse import BlockInverse, InverseJacobian
@@ -314,7 +323,10 @@ class GPVI(Objective):
         batch: Tensor | None,
         rng: torch.Generator,
     ) -> tuple[Float[Tensor, "m d"], Info]:
-        """φ at ``query`` (z), the expectation being the mean over ``source`` (z')."""
+        """φ at ``query`` (z), the expectation being the mean over ``source`` (z').
+
+        With :class:`HelperInverse` each call trains the helper on these points.
+        """
         x, linearization = generator.forward_and_linearize(source)
         phi, _, info = self._phi(linearization, score_on_support(target, x, batch), source, query, rng)
         return phi, info
@@ -332,7 +344,9 @@ class GPVI(Objective):
 
     def __call__(self, sampler, target, batch, rng):
         if not isinstance(sampler, Generator):
-            raise ValueError(f"GPVI needs a Generator, got {type(sampler).__name__}; for free particles use ParVI")
+            inside = isinstance(without_point(sampler)[0], Generator)
+            remedy = "NegativeELBO(n), or ParVI(SVGD(), num_samples=n)" if inside else "ParVI for free particles"
+            raise ValueError(f"GPVI needs a Generator, got {type(sampler).__name__}; use {remedy}")
         n = self.num_samples
         z = torch.cat([sampler.noise(n, rng), sampler.noise(n, rng)])
         features, linearization = sampler.features_and_linearize(z)  # z' and z together: the weights are read once
@@ -399,19 +413,24 @@ class OrientedELBO(Objective):
     area that it covers twice. Here a negative determinant costs (:meth:`Linearization.oriented_log_det`). That is
     enough: a map ``g(z) + λz`` with bounded, smooth ``g`` (tanh), λ > 0 and k = d whose determinant is positive
     everywhere is a bijection (Hadamard). Where all determinants are above ``floor``, the two objectives are equal.
+    Between 0 and the floor the entropy counts for more than it is, and the objective is no ELBO: where the target is
+    so narrow that its own map lies there, the minimiser is narrower still. The reported ``elbo`` is of equation 2, with
+    the true ``log|det J|``, and ``below_floor`` the share of the draws there; :func:`fit` warns where it ends above 0.
 
     Attributes:
         num_samples: Monte Carlo samples per step.
-        floor: the smallest determinant that counts as itself.
+        floor: the smallest ``det(A + Λ_1)`` that counts as itself, in the unit of the points to the power k: for a
+            target of scale s give far less than ``s^k``.
 
     Raises:
-        ValueError: if the floor is not positive, or the sampler is no :class:`Generator`.
+        ValueError: if the floor is not positive, or the sampler is no :class:`Generator`; by :func:`fit`, if the
+            median of the first ``|det(A + Λ_1)|`` is below the floor.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
-        >>> loss, info = OrientedELBO(64)(Generator(2, rng=rng), target, None, rng)
-        >>> loss.shape, list(info)
-        (torch.Size([]), ['elbo', 'folds'])
+        >>> loss, info = OrientedELBO(64)(Generator(2, rng=rng, noise_scale=2.0), target, None, rng)
+        >>> loss.shape, list(info), float(info["below_floor"]())
+        (torch.Size([]), ['elbo', 'folds', 'below_floor'], 0.0)
     """
 
     num_samples: int
@@ -422,19 +441,48 @@ class OrientedELBO(Objective):
         check_positive("the floor of the determinant", self.floor)
 
     def check(self, sampler: Sampler) -> None:
-        _check_slopes(sampler)
+        """Warn of a sampler that does not suit this objective.
 
-    def __call__(self, sampler, target, batch, rng):
+        Raises:
+            ValueError: if the median of the determinants at some fixed draws is below the floor.
+        """
+        _check_slopes(sampler)
+        inner = self._generator(sampler)
+        z = inner.noise(FOLD_POINTS, torch.Generator(inner.output.weight.device).manual_seed(0))
+        with torch.no_grad():
+            median = float(linalg.det(inner.linearize(z).head()).abs().median())
+        if median < self.floor:
+            raise ValueError(
+                f"the determinants of the first draws are about {median:.1g}, below floor={self.floor:g}, under which "
+                f"the objective is no ELBO: give OrientedELBO({self.num_samples}, floor=...) far less than the "
+                "determinants of a good map"
+            )
+
+    def _generator(self, sampler: Sampler) -> Generator:
         inner, _ = without_point(sampler)
         if not isinstance(inner, Generator):
             raise ValueError(f"OrientedELBO needs a Generator, got {type(inner).__name__}; use NegativeELBO")
+        return inner
+
+    def __call__(self, sampler, target, batch, rng):
+        inner = self._generator(sampler)
         z = inner.noise(self.num_samples, rng)
         theta, linearization = inner.forward_and_linearize(z)
         x = _completed(sampler, theta)
-        log_q = normal_log_prob(z, inner.input_stdev) - linearization.oriented_log_det(self.floor)
-        loss = (log_q - log_prob(target, x, batch)).mean()
-        folds: Info = {"folds": lambda: share_folded(linearization.detach())}
-        return loss, {"elbo": -loss.detach(), **folds, **held_out(target, x, batch)}
+        log_det = linearization.oriented_log_det(self.floor)
+        loss = (normal_log_prob(z, inner.input_stdev) - log_det - log_prob(target, x, batch)).mean()
+        at = linearization.detach()
+        info: Info = {
+            "elbo": lambda: (at.slogdet()[1] - log_det.detach()).mean() - loss.detach(),
+            "folds": lambda: share_folded(at),
+            "below_floor": lambda: _share_between(linalg.det(at.head()), self.floor),
+        }
+        return loss, {**info, **held_out(target, x, batch)}
+
+
+def _share_between(determinant: Float[Tensor, " n"], floor: float) -> Float[Tensor, ""]:
+    """The share of determinants from 0 up to the floor."""
+    return ((determinant >= 0) & (determinant < floor)).to(determinant.dtype).mean()
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Where records, figures and data live, and how a file is put there in one step.
 
-Each folder is the repository's own unless an environment variable names another: `GPVI_RESULTS`,
-`GPVI_FIGURES`, `GPVI_DATA`, `GPVI_BUILD`.
+Each folder is the repository's own, or in the working directory where the package is installed without its
+repository, unless an environment variable names another: `GPVI_RESULTS`, `GPVI_FIGURES`, `GPVI_DATA`, `GPVI_BUILD`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import fcntl
 import glob
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -31,7 +32,9 @@ def make_roots_absolute() -> None:
 
 
 def _root(variable: str, folder: str) -> Path:
-    return Path(os.environ.get(variable) or repository() / folder)
+    """In the working directory where the package is installed without its repository, so not in site-packages."""
+    home = repository() if (repository() / "pyproject.toml").exists() else Path.cwd()
+    return Path(os.environ.get(variable) or home / folder)
 
 
 def results_root() -> Path:
@@ -111,10 +114,16 @@ def require_writable(path: Path, remedy: str) -> Path:
     return path
 
 
-def sweep_temporary(folder: Path, name: str) -> None:
-    """Removes what `write_temporary` left of files whose name begins so, when its process was killed."""
+def sweep_temporary(folder: Path, name: str, age: float | None = None) -> None:
+    """Removes what `write_temporary` left of files whose name begins so, when its process was killed.
+
+    Args:
+        age: seconds since the last change; needed where another process may be writing one now.
+    """
     for path in folder.glob(f".{glob.escape(name)}*.tmp"):
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process sweeps, too
+            if age is None or time.time() - path.stat().st_mtime >= age:
+                path.unlink()
 
 
 @contextmanager

@@ -225,10 +225,7 @@ class Generator(Sampler):
         log_scale = None if noise_scale is None else log_noise_scale(noise_scale, dim, dtype, device)
         if train_noise_scale and log_scale is None:
             raise ValueError("train_noise_scale=True needs a λ to train: give a noise_scale > 0")
-        if train_noise_scale and log_scale is not None:
-            self.log_noise_scale = nn.Parameter(log_scale)
-        else:
-            self.register_buffer("log_noise_scale", log_scale)
+        keep_log_noise_scale(self, log_scale, train_noise_scale)
 
     @classmethod
     def for_weights(
@@ -432,6 +429,14 @@ def log_noise_scale(noise_scale: float | Tensor, dim: int, dtype: torch.dtype, d
     return scale.log()
 
 
+def keep_log_noise_scale(sampler: Sampler, log_scale: Tensor | None, train: bool) -> None:
+    """Make ``log_scale`` the ``log_noise_scale`` of a sampler, as a parameter if it is trained, else as a buffer."""
+    if train and log_scale is not None:
+        sampler.register_parameter("log_noise_scale", nn.Parameter(log_scale))
+    else:
+        sampler.register_buffer("log_noise_scale", log_scale)
+
+
 def _linear(fan_in: int, fan_out: int, rng: torch.Generator, dtype, device) -> nn.Linear:
     """``nn.Linear`` with PyTorch's default distribution of initial weights, drawn from ``rng``."""
     check_rng(rng)
@@ -578,11 +583,13 @@ class Linearization:
         r"""``log det J`` that counts a negative determinant as a loss instead of by its absolute value.
 
         With ``D = det(A + Λ_1)`` it is ``log D`` for ``D >= floor``, and below that the tangent of the logarithm,
-        ``log floor + D / floor - 1``, which falls without end; plus ``Σ log λ_2``. Differentiable everywhere.
+        ``log floor + D / floor - 1``, which is above ``log D`` for ``D > 0`` and falls without end; plus ``Σ log λ_2``.
+        Differentiable everywhere.
         For small ``k``: determinants of large matrices have no natural scale.
 
         Args:
-            floor: where the tangent takes over, > 0 and far below the determinants of a good map.
+            floor: where the tangent takes over, > 0 and far below the determinants of a good map; in the unit of the
+                points to the power k.
         """
         determinant = linalg.det(self.head())
         log_det = determinant.clamp_min(floor).log() + (determinant.clamp_max(floor) / floor - 1)

@@ -43,6 +43,7 @@ from gpvi_lib.targets.base import (
     points_differ,
     score,
 )
+from gpvi_lib.targets.posterior import evenly_spaced
 from gpvi_lib.targets.slopes import check_slope
 from gpvi_lib.trust_findings import (
     fold_finding,
@@ -226,7 +227,7 @@ def _evenly(x: Any, most: int) -> Any:
     """At most so many rows, evenly spaced."""
     if len(x) <= most:
         return x
-    return x[torch.linspace(0, len(x) - 1, most, device=x.device).round().long()]
+    return x[evenly_spaced(len(x), most, x.device)]
 
 
 # ---------------------------------------------------------------- what repeats must agree on
@@ -348,6 +349,9 @@ def check(
         GPVIError: for draws of another shape, not finite or fewer than 20; a target that is not finite there, or whose
             number for one draw depends on the others; quantities of another shape; repeats that are copies; or if ArviZ
             is not installed (the extra ``paper``).
+
+    Warns:
+        SlopeWarning: if the gradient of the target is not the slope of its values.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))

@@ -15,6 +15,7 @@ from gpvi_lib.errors import GPVIError
 from gpvi_lib.extras import optional
 from gpvi_lib.kernels import RBF, squared_distances
 from gpvi_lib.metrics import stein_kernel
+from gpvi_lib.targets.posterior import evenly_spaced
 from gpvi_lib.trust_report import Finding
 
 # ---------------------------------------------------------------- thresholds, and who says so
@@ -283,7 +284,7 @@ def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"], first: int 
     values, errors = _mean_and_error(terms)
     whole, error = float(terms.mean()), max(float(terms.mean(1).std()) / n**0.5, (2 / (n * d)) ** 0.5)
     z = float(torch.special.ndtri(torch.tensor(1 - 0.5 * SIGNIFICANCE / (d + 3), dtype=torch.float64)))
-    parts, ends = _parts(x, s, values, errors, first) if d > 1 else ({}, {})
+    parts, ends = _parts(x, s, values, errors, z, first) if d > 1 else ({}, {})
     verdict = _spread_verdict(whole, z * error)
     off = [name for name, (value, its) in parts.items() if _spread_verdict(value, z * its) != "trust"]
     verdict = "look" if off and verdict == "trust" else verdict
@@ -300,21 +301,23 @@ def spread_finding(x: Float[Tensor, "n d"], s: Float[Tensor, "n d"], first: int 
 
 
 def _parts(
-    x: Tensor, s: Tensor, values: Tensor, errors: Tensor, first: int
+    x: Tensor, s: Tensor, values: Tensor, errors: Tensor, z: float, first: int
 ) -> tuple[dict[str, tuple[float, float]], dict[str, Tensor]]:
     """The coordinate that is farthest off and the extreme directions, by name, each with its error; and the latter.
 
-    Coordinates are counted from ``first`` on.
+    Coordinates are counted from ``first`` on. One that is not to be trusted goes before all that are, however sure
+    these are not to be 1: they lie within the factor ``NEAR``.
     """
-    worst = int(((values - 1).abs() / errors).argmax())
-    parts = {f"coordinate {first + worst}": (float(values[worst]), float(errors[worst]))}
+    pairs = list(zip(values.tolist(), errors.tolist(), strict=True))
+    off = [(_spread_verdict(value, z * error) != "trust", abs(value - 1) / error) for value, error in pairs]
+    worst = off.index(max(off))
+    parts = {f"coordinate {first + worst}": pairs[worst]}
     if len(x) < DIRECTED:
         return parts, {}
     found, its = (of.cpu() for of in extreme_directions(x, s))
-    pairs = zip(
-        ("narrowest direction", "widest direction"), zip(found.tolist(), its.tolist(), strict=True), strict=True
-    )
-    return parts | dict(pairs), {"directions": found, "direction_errors": its}
+    names = ("narrowest direction", "widest direction")
+    directions = dict(zip(names, zip(found.tolist(), its.tolist(), strict=True), strict=True))
+    return parts | directions, {"directions": found, "direction_errors": its}
 
 
 def _widths(x: Float[Tensor, "n q"], s: Float[Tensor, "n q"]) -> Float[Tensor, "n q"]:
@@ -355,7 +358,7 @@ def extreme_directions(
         >>> bool((values - torch.tensor([0.1, 1.9])).abs().lt(4 * errors).all())
         True
     """
-    at = torch.linspace(0, x.shape[1] - 1, min(x.shape[1], DIRECTIONS), device=x.device).round().long()
+    at = evenly_spaced(x.shape[1], DIRECTIONS, x.device)
     x, s = x[:, at], s[:, at]
     chosen = x[::2] - x[::2].mean(0)
     m, d = chosen.shape

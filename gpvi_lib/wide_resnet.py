@@ -15,9 +15,9 @@ class _Block(nn.Module):
 
     def __init__(self, source: int, channels: int, stride: int, groups: int) -> None:
         super().__init__()
-        self.first_norm = nn.GroupNorm(min(groups, source), source)
+        self.first_norm = nn.GroupNorm(groups, source)
         self.first = nn.Conv2d(source, channels, 3, stride, padding=1, bias=False)
-        self.second_norm = nn.GroupNorm(min(groups, channels), channels)
+        self.second_norm = nn.GroupNorm(groups, channels)
         self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         same = source == channels and stride == 1
         self.shortcut = nn.Identity() if same else nn.Conv2d(source, channels, 1, stride, bias=False)
@@ -38,7 +38,7 @@ def wide_resnet(depth: int = 16, width: int = 4, num_classes: int = 10, groups: 
         groups: of the norms, a divisor of 16 and of the widths.
 
     Raises:
-        ValueError: if the depth is not ``6 n + 4``.
+        ValueError: if the depth is not ``6 n + 4``, or the groups do not divide 16 and the widths.
 
     Example:
         >>> wide_resnet(depth=10, width=1)(torch.zeros(2, 3, 32, 32)).shape

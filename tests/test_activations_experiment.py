@@ -10,8 +10,8 @@ from gpvi_lib.lab.experiment import RunContext
 from gpvi_lib.targets.energy import PlaneGrid
 
 
-def run(method):
-    context = RunContext(torch.device("cpu"), 0, None, method, progress=False)
+def run(method, device="cpu"):
+    context = RunContext(torch.device(device), 0, None, method, progress=False)
     return activations.run(get_experiment("activations").config(method, "smoke"), method, context)
 
 
@@ -20,6 +20,12 @@ def test_a_cell_depends_on_its_activation_alone(problem):
     relu, tanh = run(f"{problem}_relu"), run(f"{problem}_tanh")
     assert relu.metrics == run(f"{problem}_relu").metrics != tanh.metrics
     assert all(math.isfinite(value) for value in tanh.metrics.values())
+
+
+@pytest.mark.parametrize("problem", ["ring", "regression", "critic"])
+def test_a_small_problem_runs_on_the_cpu_whatever_the_device(problem):
+    """The meta device computes nothing, so whatever ran there would fail."""
+    assert run(f"{problem}_tanh", "meta").metrics == run(f"{problem}_tanh").metrics
 
 
 @pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])

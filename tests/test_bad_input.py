@@ -39,6 +39,7 @@ from gpvi_lib import (
     OrientedELBO,
     ParVI,
     PlaneGrid,
+    PointEstimate,
     Posterior,
     SteinCritic,
     Uniform,
@@ -315,8 +316,13 @@ def test_a_score_of_the_targets_own_is_looked_at():
 
 def test_the_steps_of_an_adaptive_chain_cannot_be_trained():
     chain = AdaptiveLangevin("rmsprop", MeanField(torch.zeros(2)), Gaussian(torch.zeros(2), torch.eye(2)), 3, 0.1)
-    with pytest.raises(ValueError, match="AdaptiveLangevin has no parameter with requires_grad=True"):
+    with pytest.raises(ValueError, match="the rule of an AdaptiveLangevin sets its steps: train a LangevinNetwork"):
         run(chain)
+
+
+def test_the_functional_gradient_of_a_point_estimate_names_what_trains_it():
+    with pytest.raises(ValueError, match=r"got PointEstimate; use NegativeELBO\(n\), or ParVI\(SVGD\(\), num_samp"):
+        run(PointEstimate(Generator(2, seed=0), torch.empty(0)), objective=GPVI(4))
 
 
 def test_a_class_in_place_of_a_part_is_named():

@@ -95,7 +95,9 @@ def test_the_printed_setting_is_table_7(method):
         return
     assert (config["steps"], config["lr"], config["final_lr"], config["batch_size"]) == (50_000, 1e-3, None, 10)
     sampler, objective = config["sampler"], config["objective"]
-    assert sampler == GENERATOR or sampler.get("num") == 100 or method == "mf_vi"
+    particles = {"kind": "particles", "num": 100}
+    expected = GENERATOR if method.startswith(("gpvi", "amortized")) else particles
+    assert sampler == ({"kind": "mean_field", "scale": 0.05} if method == "mf_vi" else expected)
     assert objective.get("num_samples", 100) == 100
     assert config["prior_scale"] == (1.0 if method == "mf_vi" else None)
     if "ksd" in method:

@@ -1,6 +1,7 @@
 """The benchmark of notebook 26: its counts and scores against closed forms, and one small run of each method."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -144,6 +145,7 @@ def test_a_small_run_has_all_scores_and_counts(method, monkeypatch, tmp_path):
 def test_refined_starts_where_its_training_ended(monkeypatch, tmp_path):
     """Its gradients are those of the training, then those of the chains, which the other start takes as well."""
     monkeypatch.setenv("GPVI_RESULTS", str(tmp_path))
+    benchmark._warm_up()  # which trains as well, once in a process
     samplers, starts = [], []
 
     def training(*arguments, **named):
@@ -166,6 +168,19 @@ def test_refined_starts_where_its_training_ended(monkeypatch, tmp_path):
     assert refined["gradients"] > refined["gradients_of_training"]
     assert "gradients_of_training" not in elsewhere
     assert torch.equal(starts[0], fixed_draws(samplers[0], len(starts[0]), seed=7_000))
+
+
+def without_times(outcome):
+    return {name: value for name, value in outcome.metrics.items() if not name.endswith("seconds")}
+
+
+@pytest.mark.parametrize(("module", "row"), [(benchmark, "funnel_langevin"), (benchmark_older, "table_2_langevin")])
+def test_a_row_runs_on_the_cpu_whatever_the_device(module, row, monkeypatch, tmp_path):
+    """The meta device computes nothing, so whatever ran there would fail."""
+    monkeypatch.setenv("GPVI_RESULTS", str(tmp_path))
+    elsewhere = replace(CONTEXT, device=torch.device("meta"))
+    here, there = (module.run(module.config(row, "smoke"), row, context) for context in (CONTEXT, elsewhere))
+    assert without_times(here) == without_times(there)
 
 
 # ---------------------------------------------------------------- targets of other experiments

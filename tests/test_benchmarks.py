@@ -8,7 +8,17 @@ import torch
 import typer
 
 from benchmarks import attack, cases, convolutions, floor, inverses, peers, products, reports, timing
-from benchmarks.__main__ import Rounds, _groups, _grown_sizes, _shown, _small_sizes, activations, main, report
+from benchmarks.__main__ import (
+    Rounds,
+    _groups,
+    _grown_sizes,
+    _shown,
+    _small_sizes,
+    activations,
+    against_peers,
+    main,
+    report,
+)
 from gpvi_lib import paths
 from gpvi_lib.activations import ACTIVATIONS
 
@@ -99,6 +109,13 @@ def test_convolutions_are_timed_on_the_same_numbers(monkeypatch):
         for what in ("outputs", "gradient"):
             batched, looped = (results[f"{network}: {what}, {way}"] for way in ("batched", "one by one"))
             torch.testing.assert_close(batched, looped, rtol=1e-4, atol=1e-4)  # float32, sums in another order
+
+
+def test_peers_that_are_not_installed_are_named_with_their_extra(monkeypatch, capsys):
+    monkeypatch.setattr(peers, "missing", lambda: ["jax", "blackjax"])
+    assert against_peers(None) == []
+    said = 'peers left out: jax, blackjax not installed (pip install -e ".[paper,bench]")\n'
+    assert capsys.readouterr().out == said
 
 
 def test_our_side_of_the_peers_samples_the_right_posterior():

@@ -8,8 +8,10 @@ import arviz
 import pytest
 import torch
 from matplotlib.figure import Figure
+from torch.testing import assert_close
 
 from gpvi_lib import (
+    RBF,
     Banana,
     Gaussian,
     GaussianMixture,
@@ -170,6 +172,19 @@ def test_a_single_collapsed_coordinate_is_a_look(rng):
     other = torch.randn(500, 30, generator=rng, dtype=F64)
     other[:, 7] *= 0.2  # the mean over 30 coordinates hardly shows it
     assert spread_finding(other, -other).verdict == "look"
+
+
+def test_a_coordinate_within_the_factor_does_not_hide_one_outside(rng):
+    """The first, 0.82, is surer not to be 1; the second, 0.5 by a noisy slope, is farther from it."""
+    x = torch.randn(2_000, 10, generator=rng, dtype=F64)
+    x = (x - x.mean(0)) / x.std(0)
+    slope, noise = torch.ones_like(x), 3 * torch.randn(2_000, generator=rng, dtype=F64)
+    slope[:, 0], slope[:, 1] = 0.82, 0.5 + noise - (noise * x[:, 1].square()).sum() / 1_999
+    found = spread_finding(x, -slope * x)
+    values, errors = (found.arrays[name][:2] for name in ("values", "errors"))
+    assert_close(values, torch.tensor([0.82, 0.5], dtype=F64))
+    assert 3.4 < 0.5 / errors[1] < 0.18 / errors[0]  # both beyond the 3.4 errors of ten coordinates
+    assert found.verdict == "look" and "coordinate 1: 0.50" in found.shown
 
 
 MODES = GaussianMixture(torch.tensor([[-6.0, 0.0], [6.0, 0.0]]))
@@ -519,10 +534,11 @@ def test_the_worth_of_biased_draws_is_where_bias_and_noise_are_equal(rng):
     """``E V = bias + own / n``: with as many draws as they are worth the two are the same."""
     x = draws(1_000, rng, scale=0.7)
     found = ksd_finding(x, -x, rng)
-    worth = float(found.shown.split("worth ")[1].split(" ")[0])
-    u = float(found.value)
-    own = u / (1 / worth + 1 / 1_000) / worth * (1_000 / 999)  # by the definition of worth, to one part in a thousand
-    assert worth < 100 and own > 0 and found.verdict == ("don't" if worth < WORTH else "look")
+    worth, sd = float(found.shown.split("worth ")[1].split(" ")[0]), x.std(0)
+    u = stein_kernel(x / sd, -x * sd, RBF(float(torch.pdist(x / sd).square().median())))
+    own, bias = float(u.diagonal().mean()), float(u[~torch.eye(1_000, dtype=torch.bool)].mean())
+    assert 1 < worth < 100 and worth == pytest.approx(own / bias, abs=0.51)  # printed as a whole number
+    assert found.verdict == ("don't" if worth < WORTH else "look")
 
 
 def test_r_hat_is_arviz_and_needs_enough_draws(rng):

@@ -1,5 +1,6 @@
 """Figures 2, 8 and 9: the reference, what is compared with it, and that every row runs and resumes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,19 @@ def test_the_control_starts_at_the_elbo_of_the_mean_field(results):
     found = classification.run(config | {"lr": 1e-6, "final_lr": None}, "from_mean_field_2", context())
     start, end = found.arrays["history_elbo"]
     assert float(end) == pytest.approx(float(start), abs=0.1 + 1e-3 * abs(float(start)))
+
+
+def test_a_run_of_two_phases_has_the_seconds_of_both(results, monkeypatch):
+    """Of warm-up and chains, and of mean field before the exact density, where each phase takes a second."""
+
+    def in_a_second(phase):
+        return lambda *given, **named: replace(phase(*given, **named), seconds=1.0)
+
+    monkeypatch.setattr(chains, "hmc", in_a_second(chains.hmc))
+    monkeypatch.setattr(classification, "train", in_a_second(classification.train))
+    assert classification.run(classification.config(4, "hmc_best", "smoke"), "hmc_best", context()).seconds == 2
+    control = classification.control_config("from_mean_field_2", "smoke")
+    assert classification.run(control, "from_mean_field_2", context()).seconds == 2
 
 
 @pytest.mark.parametrize("method", ["svgd_no_prior_4", "deep_ensemble_small_start_4"])

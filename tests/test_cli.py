@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from gpvi_lib import data, paths
 from gpvi_lib.__main__ import main
 from gpvi_lib.errors import OutOfTime
 from gpvi_lib.experiments import EXPERIMENTS
-from gpvi_lib.lab import records, runner
+from gpvi_lib.lab import executors, records, runner
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +116,18 @@ def test_run_without_a_name_computes_every_experiment_whatever_fails_in_one(call
     assert call("run", "toy", "broken", "--method", "svgd")[::2] == (
         2, "error: --method and --seed belong to one experiment: name it, `list` shows them all\n"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "taken"), [("cpu", ["toy"]), ("cuda", ["toy", "long"]), ("auto", ["toy", "long"])])
+def test_an_executor_finds_its_own_device(call, registry, monkeypatch, device, taken):
+    """The machine that submits has no GPU, and workers may have one."""
+    names = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(executors, "connect", lambda name, scheduler: nullcontext(name))
+    monkeypatch.setattr(runner, "sweep", lambda one, *_, **settings: names.append(one.name) or [])
+    registry["long"] = replace(TOY, name="long", needs_gpu=True)
+    assert call("run", "--profile", "paper", "--executor", "slurm", "--device", device)[0] == 0
+    assert names == taken
 
 
 def test_a_budget_is_shared_by_the_experiments(call, registry, monkeypatch):

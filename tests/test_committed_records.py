@@ -13,10 +13,13 @@ from gpvi_lib.errors import GPVIError, RecordStale
 from gpvi_lib.experiments import (
     EXPERIMENTS,
     activations,
+    benchmark,
     classification,
+    classification_problem,
     classification_reference,
     digits_long,
     energy,
+    fpovi_bandits,
     fpovi_toy,
     gaussian_density,
     get_experiment,
@@ -30,6 +33,7 @@ from gpvi_lib.experiments import (
     wild_mixture,
 )
 from gpvi_lib.experiments import one_dimensional_regression as line
+from gpvi_lib.experiments.printed import PRINTED
 from gpvi_lib.lab import records
 from gpvi_lib.paths import repository
 from gpvi_lib.report import scoreboard
@@ -110,6 +114,27 @@ CONSTANTS = [
     ("one-dimensional-regression", "gpvi_best", line, "TAILS", 5),
     ("classifier", "gpvi", trust_findings, "K_HAT", 0.8),
     ("check-table", "svgd_gaussian", trust, "SCORED", 10),
+    ("classification-2", "svgd", classification_problem, "HIDDEN", (10, 11)),
+    ("classification-reference", "nuts_4_again", classification_problem, "HIDDEN", (10, 11)),
+    ("injectivity", "mf_vi", injectivity, "HIDDEN", (10, 11)),
+    ("livi-toy", "mf_vi", livi_problem, "HIDDEN", (7, 11)),
+    ("livi-toy-reference", "hmc", livi_problem, "NUM_LEFT", 39),
+    ("livi-entropy", "full_0.009", livi_problem, "NUM_RIGHT", 33),
+    ("benchmark-older", "livi_toy_gpvi", livi_problem, "INNER", 0.6),
+    ("one-dimensional-regression-reference", "nuts", line, "NUM_DENSE", 77),
+    ("one-dimensional-regression", "svgd", line, "NUM_SPARSE", 5),
+    ("fpovi-toy-reference", "hmc_50", fpovi_toy, "LEFT", (13, 0.0, 0.6)),
+    ("fpovi-toy", "svgd", fpovi_toy, "RIGHT", (8, 0.8, 1.1)),
+    ("fpovi-toy", "svgd", fpovi_toy, "INPUT_NOISE", 0.02),
+    ("fpovi-bandits-wheel", "gp", fpovi_bandits, "RADIUS", 0.5),
+    ("fpovi-bandits-wheel", "svgd", fpovi_bandits, "FIFTH", (1.3, 0.05)),
+    ("fpovi-bandits-mushroom", "svgd", fpovi_bandits, "HARM", -30.0),
+    ("benchmark", "funnel_mean_field", benchmark, "EVALUATION_SEED", 1),
+    ("benchmark", "logistic_livi", benchmark, "BRACKET_SEED", 1),
+    ("benchmark", "funnel_refined", benchmark, "START_SEED", 1),
+    ("benchmark-older", "table_2_refined", benchmark, "START_SEED", 1),
+    ("benchmark-uci", "refined", benchmark, "START_SEED", 1),
+    ("benchmark", "funnel_draws", benchmark, "LEVEL", 0.8),
 ]
 
 
@@ -118,8 +143,14 @@ def test_a_changed_constant_of_the_evaluation_makes_records_stale(name, method, 
     cell = get_experiment(name).cell(method, 0, "paper")
     assert records.state(cell) == "valid"
     monkeypatch.setattr(module, constant, value)
-    with pytest.raises(RecordStale, match="changed: (evaluated_with|reference)"):
+    with pytest.raises(RecordStale, match="changed: (evaluated_with|problem|reference|training)"):
         records.load(cell)
+
+
+def test_every_item_that_an_experiment_fills_has_its_printed_length():
+    """But ours on the digits, and a ratio of times, which no training has."""
+    items = {score.item for experiment in EXPERIMENTS.values() for score in experiment.scores}
+    assert items - PRINTED.keys() == {"digits/open_category", "gpvi/section4.5/overhead_vs_amortized_svgd"}
 
 
 def test_a_raised_version_of_a_reference_makes_what_is_scored_against_it_stale(monkeypatch):

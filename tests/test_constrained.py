@@ -197,9 +197,12 @@ def test_a_target_of_the_constrained_vector(normal):
     x = normal(4, 3)
     assert_close(target.log_prob(x), gaussian.log_prob(torch.cat([x[:, :1], x[:, 1:].exp()], 1)) + x[:, 1:].sum(1))
     posterior = Posterior(mlp([1, 1]), NormalLikelihood(0.1), normal(6, 1), normal(6), NormalPrior(1.0))
-    positive = Constrained(posterior, {"slope": constraints.positive, "intercept": constraints.real})
+    parts = {"slope": constraints.positive, "intercept": constraints.real}
+    positive = Constrained(posterior, parts)
     batch, w = torch.tensor([1, 4]), torch.stack([x[:, 0].exp(), x[:, 1]], 1)
     assert positive.num_data == 6
+    with pytest.raises(ValueError, match="Posterior has num_data = 6 of its own: leave num_data out"):
+        Constrained(posterior, parts, num_data=60)
     assert_close(positive.log_prob(x[:, :2], batch), posterior.log_prob(w, batch) + x[:, 0])
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from importlib import import_module
 
 import numpy as np
 import pandas
@@ -9,8 +10,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from gpvi_lib import data
-from gpvi_lib.errors import DataMissing, UnknownName
+from gpvi_lib import data, extras, paths
+from gpvi_lib.errors import DataMissing, GPVIError, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,12 @@ def test_inputs_are_standardised_by_the_known_training_images_alone():
     changed = data.open_category(images)
     assert torch.equal(changed.inputs, split.inputs)
     assert len(changed.test_inputs.unique()) == 1
+
+
+@pytest.mark.parametrize("known", [range(1, 4), [0, 2, 5], (2, 1, 0), ()])
+def test_known_classes_are_those_from_0_up(known):
+    with pytest.raises(ValueError, match="known must be the classes from 0 up to some number"):
+        data.open_category(toy_images(), known=known)
 
 
 def test_the_digits_of_the_experiment(digits):
@@ -249,6 +256,42 @@ def test_files_that_torchvision_would_take_unchecked_are_named(fake_mnist, downl
     with pytest.raises(DataMissing, match="MNIST/processed is an old version's .*: delete it and run"):
         data.download("mnist", tmp_path)
     assert downloads == []
+
+
+@pytest.mark.parametrize(
+    ("package", "use"),
+    [
+        ("torchvision", lambda root: data.mnist(root)),
+        ("torchvision", lambda root: data.unseen("kmnist", root)),
+        ("torchvision", lambda root: data.available("cifar10", root)),
+        ("torchvision", lambda root: data.download("svhn", root)),
+        ("torchvision", lambda root: data.download("mnist", root)),
+        ("pooch", lambda root: data.download("boston", root)),
+        ("pooch", lambda root: data.download("mushroom", root)),
+        ("pandas", lambda root: data.covertype(root=root)),
+        ("pandas", lambda root: data.mushroom(root)),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named_with_its_extra(package, use, tmp_path, monkeypatch):
+    def absent(name):
+        if name.split(".")[0] == package:
+            raise ModuleNotFoundError(name=package)
+        return import_module(name)
+
+    monkeypatch.setattr(extras, "import_module", absent)
+    with pytest.raises(GPVIError, match=rf"{package} is not installed; get it with: .*\[paper\]"):
+        use(tmp_path)
+
+
+def test_installed_without_its_repository_the_package_has_its_folders_in_the_working_directory(tmp_path, monkeypatch):
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    monkeypatch.delenv("GPVI_DATA", raising=False)
+    monkeypatch.setattr(paths, "repository", lambda: site)
+    monkeypatch.chdir(tmp_path)
+    assert data.data_root() == tmp_path / "data"
+    (site / "pyproject.toml").touch()
+    assert data.data_root() == site / "data"
 
 
 def test_a_part_of_cifar100_is_not_all_of_it(tmp_path):

@@ -296,6 +296,53 @@ def test_a_second_make_does_not_remove_what_the_first_is_building(running, tmp_p
     assert done.returncode != 0 and half.exists() == building.exists() == running
     assert (f"is being built already, by process {os.getpid()}" in done.stderr) == running
     assert ("building" in done.stdout) == (not running)
+    assert (f"delete {building} first" in done.stderr) == running
+
+
+def test_a_number_of_this_very_shell_was_left_by_another_container(tmp_path):
+    """The shell asks Python for ensurepip just before it looks who builds; then it finds its own number."""
+    building = tmp_path / "env.building"
+    left = f'mkdir "{building}"; echo $PPID > "{building}/process"; exit 0;;'
+    python = write_python(tmp_path / "python3", f'*ensurepip*) {left}\n"-m venv"*) exit 3;;')
+    done = make("env", f"PYTHON={python}", f"VENV={tmp_path / 'env'}")
+    assert "building" in done.stdout and "is being built already" not in done.stderr
+    assert not building.exists()
+
+
+def test_a_build_that_another_make_has_ended_meanwhile_is_kept(tmp_path):
+    """The other ends between this one's first look and its lock."""
+    folder = stamped_environment(tmp_path / "env", "")
+    ended = f'(pwd -P; cat requirements.lock) > "{folder}/built-from"; exit 0;;'
+    python = write_python(tmp_path / "python3", f'*ensurepip*) {ended}\n"-m venv"*) exit 3;;')
+    done = make("env", f"PYTHON={python}", f"VENV={folder}")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (folder / "bin" / "python").exists() and not (tmp_path / "env.building").exists()
+
+
+@pytest.mark.parametrize(("word", "fresh"), [("0", False), ("no", False), ("", False), ("1", True)])
+def test_fresh_is_what_it_says(word, fresh, tmp_path):
+    asked = told_python(tmp_path, "figures", f"FRESH={word}")
+    assert "notebooks --profile quick" in asked and ("--fresh" in asked) == fresh
+
+
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [("~/my data", "{home}/my data"), ("/my data", "/my data"), ("my data", "{root}/my data")],
+)
+def test_a_data_folder_is_absolute_and_may_begin_with_a_tilde(given, folder, tmp_path):
+    asked = told_python(tmp_path, "scoreboard", f"DATA={given}")
+    assert f"GPVI_DATA={folder.format(home=os.environ['HOME'], root=ROOT)}\n" in asked
+
+
+def told_python(tmp_path: Path, *command: str) -> str:
+    """What a target's Python is asked for, and with which data folder."""
+    python = write_python(
+        tmp_path / "python3",
+        f'*"import gpvi_lib"*) exit 0;;\n*) echo "$* GPVI_DATA=$GPVI_DATA" >> "{tmp_path}/asked"; exit 0;;',
+    )
+    done = make(*command, "VENV=", f"PYTHON={python}")
+    assert done.returncode == 0, done.stderr
+    return (tmp_path / "asked").read_text()
 
 
 # What `make processors` sets, one processor a line.

@@ -101,7 +101,7 @@ def test_a_budget_stops_the_sweep_and_the_next_one_goes_on(profile, log, clock):
 
 
 def test_jobs_of_submitit_write_the_same_records(log):
-    with executors.connect("slurm", "local", minutes=5) as pool:
+    with executors.connect("slurm", "local") as pool:
         found = runner.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False)
     assert [record.metrics["seed"] for record in found] == [0, 1]
     assert str(os.getpid()) not in {process for _, _, process in log()}
@@ -109,7 +109,7 @@ def test_jobs_of_submitit_write_the_same_records(log):
 
 def test_a_budget_stops_jobs_of_submitit_too(log):
     with (
-        executors.connect("slurm", "local", minutes=5) as pool,
+        executors.connect("slurm", "local") as pool,
         pytest.raises(OutOfTime, match="2 of 2 runs to do"),
     ):
         runner.sweep(SLOW, "paper", seeds=(0, 1), executor=pool, progress=False, budget=0)
@@ -148,9 +148,11 @@ def test_a_cell_in_another_process_tells_what_its_bar_shows(log, tmp_path):
 
     watcher = Thread(target=watch)
     watcher.start()
-    runner.sweep(SLOW, "paper", seeds=(0, 1), jobs=2, progress=False)
-    over.set()
-    watcher.join()
+    try:
+        runner.sweep(SLOW, "paper", seeds=(0, 1), jobs=2, progress=False)
+    finally:
+        over.set()
+        watcher.join()
     assert {(f"sleep-seed{seed}.txt", f"slow/sleep seed {seed}:") for seed in (0, 1)} <= seen
     assert not list((tmp_path / "build").rglob("running/**/*.txt"))
 

@@ -1,5 +1,6 @@
 """The training loop: resuming bit for bit, refusing what cannot work, and reaching Gaussians."""
 
+import enum
 import itertools
 import math
 import os
@@ -26,9 +27,10 @@ from gpvi_lib.errors import CannotWrite, DivergedError, FoldWarning, GPVIError, 
 from gpvi_lib.fitting import Minibatches, Training, fit
 from gpvi_lib.function_space import FunctionSpaceParVI
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
+from gpvi_lib.kernels import RBF
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, OrientedELBO, ParVI
-from gpvi_lib.optimizers import Adam
+from gpvi_lib.optimizers import Adam, Optimizer
 from gpvi_lib.paths import repository
 from gpvi_lib.samplers import Generator, MeanField, Particles
 from gpvi_lib.targets import (
@@ -737,10 +739,10 @@ class Broken(Bare):
     pass
 
 
-def fit_particles(target, **arguments):
+def fit_particles(target, objective=None, **arguments):
     rng = torch.Generator().manual_seed(0)
     arguments = {"steps": 9, "optimizer": Adam(0.1), "rng": rng, "progress": False} | arguments
-    return fit(particles(rng), target, ParVI(), **arguments)
+    return fit(particles(rng), target, objective or ParVI(), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -1394,3 +1396,167 @@ def test_parameters_that_begin_to_move_later_move_as_torch_has_it():
     )
     assert our_steps == their_steps == [6, 3]
     assert_close(ours, theirs)
+
+
+class Plain:
+    """A kernel that is no dataclass; ``calls`` changes with each use."""
+
+    def __init__(self, h, weights=None):
+        self.h, self.weights, self.calls = h, weights, 0
+
+    def __call__(self, x, y=None):
+        self.calls += 1
+        return RBF(float(self.h))(x, y)
+
+
+class Holds(ParVI):
+    """A subclass with an ``__init__`` of its own."""
+
+    def __init__(self, part):
+        super().__init__(SVGD())
+        self.part = part
+
+
+@pytest.mark.parametrize(
+    ("make", "differs"),
+    [
+        (lambda h: ParVI(SVGD(Plain(h))), "['direction']['kernel']['h']"),
+        (lambda h: ParVI(SVGD(Plain(1.0, weights=torch.tensor([0.0, h])))), "['direction']['kernel']['weights']"),
+        (lambda h: Holds(Plain(h)), "['part']['h']"),
+        (lambda h: Holds({"two": [RBF(3.0), RBF(h)]}), "['part']['two'][1]['bandwidth']"),
+    ],
+    ids=["number", "tensor", "subclass", "container"],
+)
+def test_settings_of_a_plain_class_are_seen_and_what_it_counts_is_not(make, differs, tmp_path):
+    def run(objective, steps):
+        fit_particles(regression(), objective, steps=steps, checkpoint=tmp_path / "run.pt")
+
+    objective = make(1.0)
+    run(objective, 2)
+    with pytest.raises(GPVIError, match=re.escape(f"(what differs: objective{differs})")):
+        run(make(2.0), 3)
+    run(objective, 3)  # has counted
+    run(make(1.0), 4)
+
+
+def test_a_part_that_holds_its_owner_ends_the_walk(tmp_path):
+    part = Plain(1.0)
+    part.h, part.weights = np.float64(1.0), [part]
+    fit_particles(regression(), ParVI(SVGD(part)), steps=1, checkpoint=tmp_path / "run.pt")
+
+
+def test_another_algorithm_of_the_same_name_is_another_run(tmp_path):
+    def run(momentum):
+        class Heavy(Optimizer):
+            algorithm = partial(torch.optim.SGD, momentum=momentum)
+
+        fit_particles(regression(), steps=2, optimizer=Heavy(1e-3), checkpoint=tmp_path / "run.pt")
+
+    run(0.5)
+    with pytest.raises(GPVIError, match=r"what differs: optimizer's settings\)"):
+        run(0.9)
+    run(0.5)
+
+
+def test_numbers_and_texts_of_an_enum_can_be_resumed(tmp_path):
+    class Mode(enum.StrEnum):
+        FAST = "quick"
+
+    class Level(enum.IntEnum):
+        HIGH = 3
+
+    class Sized(float):
+        pass
+
+    for steps in (2, 3):
+        sampler = particles(torch.Generator().manual_seed(0))
+        sampler.mode, sampler.level, sampler.size, sampler.on = Mode.FAST, Level.HIGH, Sized(0.5), True
+        settings = {"optimizer": Adam(0.1), "seed": 0, "progress": False, "checkpoint": tmp_path / "run.pt"}
+        fit(sampler, regression(), ParVI(), steps=steps, **settings)
+    saved = torch.load(tmp_path / "run.pt", weights_only=True)["run"]
+    assert [saved[f"sampler.{name}"] for name in ("mode", "level", "size", "on")] == ["quick", 3, 0.5, True]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors_have_digests_of_their_own():
+    x = torch.eye(4)
+    others = [x, 2 * x, x[:3], x[[1, 0, 2, 3]]]
+    layouts = [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc]
+    found = [checkpoints.digest({"x": one.to_sparse(layout=kind)})["x"] for kind in layouts for one in others]
+    assert len({*found, checkpoints.digest({"x": x})["x"]}) == 13
+    twice = torch.sparse_coo_tensor([[0, 0, 1], [0, 0, 1]], [0.5, 0.5, 1.0], (2, 2))
+    assert checkpoints.digest({"x": twice}) == checkpoints.digest({"x": torch.eye(2).to_sparse()})
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["on time", "where a callback fails"])
+def test_what_is_not_finite_takes_no_good_checkpoints_place(fails, tmp_path):
+    """The step from a finite loss to parameters that are not; on a GPU the loss may be bad, too, for some steps."""
+
+    def spoil(step, sampler):
+        if step == 3:
+            with torch.no_grad():
+                sampler.x[0, 0] = math.nan
+            assert not fails
+
+    settings = {"callback": spoil, "callback_every": 1, "checkpoint": tmp_path / "run.pt", "checkpoint_seconds": 0}
+    with pytest.raises(DivergedError, match="fit: x is not finite after step 3"):
+        fit_particles(regression(), **settings)
+    assert torch.load(tmp_path / "run.pt", weights_only=True)["step"] == 2
+
+
+def test_a_loss_that_nobody_has_looked_at_yet_is_looked_at_before_it_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "_check_parameters", lambda *arguments: None)
+    target, objective = regression(), MaximumLikelihood()
+    state = Training(particles(torch.Generator()), target, objective, optimizer=Adam(0.1), rng=torch.Generator())
+    fitting._save(state, "toy", tmp_path / "run.pt")
+    state.loss = torch.tensor(math.nan)
+    with pytest.raises(DivergedError, match="toy: the loss is nan at step 0"):
+        fitting._save(state, "toy", tmp_path / "run.pt")
+
+
+def test_the_remedy_for_gfsfs_singular_matrix_is_its_ridge():
+    alike = Particles(torch.tensor([[0.0, 0, 0], [0, 0, 0], [1, 1, 1]]))
+    with pytest.raises(DivergedError, match=r"step 1: K \+ αI of GFSF is singular; give it a ridge α above 1e-20"):
+        fit(alike, regression(), ParVI(GFSF(ridge=1e-20)), steps=1, optimizer=Adam(0.1), seed=0, progress=False)
+
+
+def test_torchs_default_device_has_no_say(tmp_path):
+    """Another than that of sampler and data, as a GPU would be."""
+    x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+    target, start = Posterior(mlp([1, 1]), NormalLikelihood(1.0), x, x[:, 0]), MeanField(torch.zeros(2))
+    with torch.device("meta"):
+        for batch_size, path in ((None, tmp_path / "a.pt"), (5, tmp_path / "b.pt")):
+            settings = {"steps": 2, "batch_size": batch_size, "optimizer": Adam(1e-3), "seed": 0, "progress": False}
+            fit(start, target, NegativeELBO(4), checkpoint=path, **settings)
+    assert bool(start.mean.isfinite().all())
+
+
+def test_a_row_keeps_its_own_step():
+    result = fit_particles(regression(), steps=2, callback=lambda step, sampler: {"step": -1.0, "error": 0.5})
+    assert [list(row.items()) for row in result.history] == [[("step", step), ("error", 0.5)] for step in (0, 2)]
+
+
+def test_what_a_killed_save_left_goes_and_what_another_process_may_be_writing_stays(tmp_path):
+    dead, living, others = (tmp_path / f".{name}.tmp" for name in ("run.pt.1a2b3c4d", "run.pt.5e6f7a8b", "x.pt.1a2b"))
+    for path in (dead, living, others):
+        path.touch()
+    for path in (dead, others):
+        os.utime(path, (0, 0))
+    fit_particles(regression(), steps=1, checkpoint=tmp_path / "run.pt")
+    assert sorted(tmp_path.iterdir()) == sorted([living, others, tmp_path / "run.pt"])
+
+
+def test_no_index_of_many_data_is_out_of_range(tmp_path):
+    """float32 rounds 2^24 + 3 up to the number of data."""
+
+    class Large:
+        dim, num_data, most = 3, 2**24 + 4, 0
+
+        def log_prob(self, x, batch=None):
+            self.most = max(self.most, int(batch.max()))
+            return -x.square().sum(-1)
+
+    sampler, target = particles(torch.Generator()), Large()
+    settings = {"optimizer": Adam(0.1), "rng": torch.Generator(), "batch_size": 3}
+    Training(sampler, target, ParVI(), **settings).identify()
+    assert target.most == target.num_data - 1

@@ -17,6 +17,7 @@ from gpvi_lib import (
     Particles,
     ParVI,
     PointEstimate,
+    check,
     fit,
     mlp,
 )
@@ -50,6 +51,17 @@ def test_particles_behind_a_point_estimate_can_be_fitted():
     result = fit(sampler, target, ParVI(), steps=3, optimizer=Adam(0.1), seed=0, progress=False)
     assert result.diagnostics and not torch.equal(sampler.inner.x, before) and float(sampler.value.detach()) < 1
     assert sampler.sample(None).shape == (5, 3)
+
+
+def test_chains_that_start_at_particles_can_be_fitted_and_checked():
+    target = Gaussian(torch.zeros(2), torch.eye(2))
+    chains = LangevinNetwork(particles(50, 2), target, 3, step_size=0.1)
+    before = chains.step_size.detach().clone()
+    fit(chains, target, ParVI(), steps=3, optimizer=Adam(0.1), seed=0, progress=False)
+    assert not torch.equal(chains.step_size, before) and chains.sample(None, seed=1).shape == (50, 2)
+    assert "50 draws" in check(chains, target, seed=0, progress=False).subject
+    with pytest.raises(ValueError, match="7 samples asked of 50 free particles"):
+        chains.sample(7, seed=1)
 
 
 @pytest.mark.parametrize(

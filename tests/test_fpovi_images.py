@@ -118,6 +118,13 @@ def test_a_small_run_of_figure_3(method):
         assert adversarial.run(config, method, context()).metrics == found.metrics
 
 
+def test_the_attack_and_the_prior_say_what_is_not_as_printed():
+    for method in adversarial.SPECS:
+        said = adversarial.deviations(method, "paper")
+        assert "100 attack steps (not printed)" in said
+        assert ("at 4 inputs, all ten (printed: 40 draws of 8" in said) == method.startswith("f_")
+
+
 def test_sizes_of_the_paper():
     found = mnist.config("f_svgd", "paper")
     assert (found["steps"], found["batch_size"], found["lr"], found["sampler"]["num"]) == (20 * 500, 100, 2e-4, 5)

@@ -1,6 +1,7 @@
 """Tables 4 to 8 of function-space POVI: lengths as printed, the released model, rows of the tables, small runs."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -87,6 +88,20 @@ def test_a_small_run(method):
     assert first.metrics == again.metrics and all(math.isfinite(value) for value in first.metrics.values())
     assert method == "gp" or first.arrays["history_step"].tolist() == [0, 5, 10]
     assert method == "gp" or first.arrays["history_rmse"][-1] == pytest.approx(first.metrics["rmse"])
+
+
+def test_the_exact_process_is_solved_on_the_cpu_whatever_the_device():
+    """The meta device computes nothing, so whatever ran there would fail."""
+    here, there = (replace(context(), device=torch.device(device)) for device in ("cpu", "meta"))
+    config = BOSTON.config("gp", "smoke")
+    assert uci.run(config, "gp", here).metrics == uci.run(config, "gp", there).metrics
+
+
+def test_a_row_without_prior_says_of_no_prior_what_it_is():
+    """``prior_factor`` widens the prior of σ, too."""
+    said = {method: BOSTON.deviations(method, "paper") for method in ("svgd", "svgd_without_prior")}
+    assert "log-normal prior" in said["svgd"] and "log-normal prior" not in said["svgd_without_prior"]
+    assert "no prior" in said["svgd_without_prior"]
 
 
 @pytest.mark.parametrize("shape", ["-50-50", "-10-10"])

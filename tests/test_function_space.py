@@ -18,6 +18,7 @@ from gpvi_lib import (
     CategoricalLikelihood,
     Centred,
     Evaluated,
+    FlatFirst,
     FlatMLP,
     FlatModule,
     FunctionPosterior,
@@ -90,9 +91,9 @@ def of_module(module, data):
     return Posterior(module, NormalLikelihood(0.3), *data)
 
 
-def noisy(data):
+def noisy(data, prior=None):
     """The same network with a learned σ."""
-    return Posterior(LearnedNoise(mlp([2, 7, 1])), NormalLikelihood(), *data)
+    return Posterior(LearnedNoise(mlp([2, 7, 1])), NormalLikelihood(), *data, prior)
 
 
 def particles(target, normal, number=5):
@@ -343,8 +344,10 @@ def test_near_coincident_points_meet_the_floor(normal):
     x = torch.cat([x, x + 1e-12])
     f = normal(3, 8, 1)
     found = GaussianProcess(SquaredExponential(1.0), floor=0.01).score(f, x)
-    # no score is larger than |f| / floor
-    assert float(found.flatten(1).norm(dim=1).max()) <= float(f.flatten(1).norm(dim=1).max()) / 0.01 * (1 + 1e-9)
+    values, vectors = torch.linalg.eigh(torch.exp(-0.5 * (x[:, None] - x).square().sum(-1)))
+    assert (values < 0.01).sum() == 4
+    raised = vectors @ torch.diag(1 / values.clamp(min=0.01)) @ vectors.mT
+    assert_close(found, -torch.einsum("ab,nbf->naf", raised, f), rtol=1e-6, atol=1e-6)  # pairs are 1e-12 apart
 
 
 def test_moments_are_those_of_the_draws(data, normal):
@@ -386,7 +389,8 @@ def test_points_have_the_moments_that_they_say(normal):
     assert_close(drawn.var(0), inputs.var(0, correction=0) * (1 + 50 ** (-2 / 7)), rtol=0.03, atol=0)
     drawn = Uniform(40_000, (0.0, -1.0, 2.0), (1.0, 1.0, 4.0))(inputs, rng())
     assert_close(drawn.mean(0), torch.tensor([0.5, 0.0, 3.0]).double(), rtol=0, atol=0.02)
-    assert bool((drawn[:, 2] >= 2).all()) and drawn.shape == (40_000, 3)
+    assert_close(drawn.var(0), torch.tensor([1.0, 4.0, 4.0]).double() / 12, rtol=0.03, atol=0)
+    assert bool((drawn[:, 2] >= 2).all()) and bool((drawn[:, 1] <= 1).all()) and drawn.shape == (40_000, 3)
     nothing = Jitter(10, 0.0)(inputs, rng())
     assert bool((nothing[:, None] == inputs).all(-1).any(1).all())
 
@@ -532,11 +536,19 @@ SPACE, FUNCTIONS = FunctionSpaceParVI, FunctionPosterior
         (lambda data: ArcCosine().given(of_module(CENTRED_INSIDE, data)), "an nn.Sequential of linear layers"),
         (lambda data: ArcCosine().given(under(UNEVEN, data)), "one prior scale for the weights of a layer"),
         (lambda data: ArcCosine().given(under(Bare(), data)), "derived from a NormalPrior over weights, got Bare"),
+        (lambda data: FUNCTIONS(noisy(data, FlatFirst(NormalPrior())), None, None), r"FlatFirst: give noise_prior=Inv"),
     ],
 )
 def test_bad_input_is_refused_by_name(make, message, data):
     with pytest.raises(ValueError, match=message):
         make(data)
+
+
+def test_a_flat_first_prior_goes_with_a_prior_of_the_noise(data, normal):
+    """The one that the error names."""
+    target = FunctionPosterior(noisy(data, FlatFirst(NormalPrior())), None, None, noise_prior=InverseGamma())
+    f = normal(3, target.dim)
+    assert_close(target.log_prob(f), target.log_likelihood(f) + InverseGamma().log_prob(f[:, -1]))
 
 
 def test_a_fitted_noise_needs_a_network_that_has_one(data, normal):

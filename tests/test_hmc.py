@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from gpvi_lib import checkpoints
 from gpvi_lib.errors import GPVIError, OutOfTime
-from gpvi_lib.hamiltonian import AcceptanceWarning, DualAveraging, hmc, leapfrog, value_and_score
+from gpvi_lib.hamiltonian import AcceptanceWarning, DualAveraging, _Chains, hmc, leapfrog, value_and_score
 from gpvi_lib.targets import Gaussian
 
 # Most runs here are too short for an acceptance rate to mean anything; those that are about the warning ask for it.
@@ -153,6 +153,33 @@ def test_a_density_that_is_not_finite_is_never_accepted(outside, adapt):
     assert bool((result.samples[..., 0] > 0).all())
     assert 0.1 < result.acceptance.mean() < 1
     assert math.isfinite(result.step_size)
+
+
+def test_the_energy_error_is_of_the_proposals_whose_energy_is_finite(monkeypatch, tmp_path):
+    def half_line(x):
+        return torch.where(x[:, 0] > 0, -0.5 * x.square().sum(-1), -math.inf)
+
+    errors, propose = [], _Chains.propose
+
+    def spy(self, *arguments):
+        accept, error = propose(self, *arguments)
+        errors.append(error)
+        return accept, error
+
+    monkeypatch.setattr(_Chains, "propose", spy)
+    settings = {"initial": torch.ones(8, 2), "step_size": 0.5, "burn_in": 20}
+    found = run(half_line, **settings, num_steps=60).energy_error
+    kept = torch.stack(errors[20:]).abs()
+    finite = kept.isfinite()
+    assert not finite.all() and finite.any(0).all()
+    assert_close(found, torch.where(finite, kept, 0).sum(0) / finite.sum(0))
+    settings["checkpoint"] = tmp_path / "run.pt"
+    run(half_line, **settings, num_steps=40)
+    older = checkpoints.load(settings["checkpoint"], torch.device("cpu"))
+    assert torch.equal(run(half_line, **settings, num_steps=60).energy_error, found)
+    del older["runaways"]
+    checkpoints.save(settings["checkpoint"], older)
+    assert len(run(half_line, **settings, num_steps=60).samples) == 40
 
 
 def test_draws_are_thinned_after_the_burn_in():

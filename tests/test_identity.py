@@ -1,6 +1,7 @@
 """What tells runs apart: the prior behind many data, modules inside a sampler, and data inside another target."""
 
 import pickle
+import re
 
 import pytest
 import torch
@@ -20,13 +21,14 @@ from gpvi_lib import (
     ParVI,
     PointEstimate,
     Posterior,
+    ProblemFamily,
     checkpoints,
     fit,
     hmc,
 )
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.samplers import Sampler, standard_normal
-from gpvi_lib.targets import BayesianLinearRegression, FlatFirst, Gaussian
+from gpvi_lib.targets import BayesianLinearRegression, FlatFirst, Gaussian, LogisticPosterior
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpvi_lib.hamiltonian.AcceptanceWarning")
 
@@ -205,3 +207,65 @@ def test_a_constrained_target_can_be_pickled():
     assert_close(again.log_prob(x), target.log_prob(x))
     assert_close(again.log_prob(x, torch.arange(2)), target.log_prob(x, torch.arange(2)))
     assert Constrained(lambda p: -p["a"], {"a": constraints.positive}).target is None
+
+
+class Rotated(Sampler):
+    """A normal in a fixed basis, kept as a plain tensor."""
+
+    def __init__(self, basis):
+        super().__init__()
+        self.dim, self.basis, self.mean = 2, basis, nn.Parameter(torch.zeros(2))
+
+    def rsample(self, num_samples, rng):
+        self.last = (self.mean + standard_normal((self._number(num_samples), 2), rng, self.mean)) @ self.basis
+        return self.last
+
+
+@pytest.mark.parametrize(
+    ("make", "differs"),
+    [
+        (lambda scale: LangevinNetwork(MeanField(torch.zeros(2)), Gaussian(torch.zeros(2), scale * torch.eye(2)), 2),
+         r"sampler\._targets\[0\]\.\w+"),
+        (lambda scale: LangevinNetwork(MeanField(torch.zeros(2)), posterior(NormalPrior(scale)), 2),
+         r"sampler\._targets\[0\]\.prior"),
+        (lambda scale: Rotated(scale * torch.eye(2)), r"tensors of the sampler\)"),
+    ],
+    ids=["target", "prior", "tensor"],
+)  # fmt: skip
+def test_a_sampler_that_holds_another_target_or_tensor_is_another_run(make, differs, tmp_path):
+    def run(sampler, steps):
+        target = Gaussian(torch.zeros(2), torch.eye(2))
+        fit(sampler, target, ParVI(num_samples=4), steps=steps, checkpoint=tmp_path / "s.pt", **SETTINGS)
+
+    first = make(1.0)
+    run(first, steps=2)
+    with pytest.raises(GPVIError, match=rf"what differs: {differs}"):
+        run(make(2.0), steps=3)
+    run(first, steps=3)
+    run(make(1.0), steps=4)
+
+
+@pytest.mark.parametrize(
+    ("make", "differs"),
+    [
+        (lambda number: posterior(NormalPrior(number)), r"target\.problems\[1\]\.prior"),
+        (lambda number: LogisticPosterior(torch.ones(9, 1), torch.ones(9).long(), rate=1e-3 * number), "target"),
+        (lambda number: constrained(torch.full((3,), number)), r"target\.problems\[1\]\.target\.targets"),
+    ],
+    ids=["prior", "rate", "constrained"],
+)
+def test_a_family_with_another_prior_or_other_data_inside_is_told_apart(make, differs):
+    def told(number):
+        family = ProblemFamily([make(1.0), make(number)])
+        points = torch.zeros(1, family.dim), torch.ones(1, family.dim)
+        return checkpoints.of_data(family) | checkpoints.of_priors(family, *points)
+
+    one, other = told(1.0), told(2.0)
+    assert told(1.0) == one
+    names = [name for name in one if one[name] != other[name]]
+    assert names and all(re.match(differs, name) for name in names)
+
+
+def test_of_many_differences_the_first_are_named(tmp_path):
+    with pytest.raises(GPVIError, match=r"what differs: 0, 1, .*, 19, 5 more\)"):
+        checkpoints.refuse_another_run(tmp_path, {str(i): 0 for i in range(25)}, {str(i): 1 for i in range(25)})

@@ -30,7 +30,7 @@ from gpvi_lib.samplers import Generator, MeanField, Particles, mlp_from_rng
 from gpvi_lib.targets import ClassificationPosterior, Gaussian
 from gpvi_lib.targets.base import log_prob, score
 from gpvi_lib.targets.energy import PlaneGrid
-from gpvi_lib.wild import PathELBO
+from gpvi_lib.wild import PathELBO, RegressedParVI
 
 F64 = torch.float64
 SMOOTH = sorted(name for name, activation in ACTIVATIONS.items() if activation.smooth)
@@ -284,13 +284,14 @@ def small_of_one():
         (OrientedELBO(4), small, r"Generator has ReLU"),
         (NegativeELBO(4), lambda: PointEstimate(small_of_one()), r"Generator has ReLU"),
         (ParVI(SteinCritic((4,), activation="relu")), lambda: Particles(torch.randn(4, 2)), r"Stein critic has ReLU"),
+        (RegressedParVI(4, direction=SteinCritic((4,), activation="relu")), small, r"Stein critic has ReLU"),
     ],
-    ids=["elbo", "oriented", "inside", "critic"],
+    ids=["elbo", "oriented", "inside", "critic", "regression"],
 )
 def test_a_loss_with_kinks_says_so_once_and_names_the_remedy(objective, sampler, named):
     with pytest.warns(KinkWarning, match=named) as caught:
         relu_run(objective, sampler())
-    assert len([one for one in caught if one.category is KinkWarning]) == 1
+    assert [one.filename for one in caught if one.category is KinkWarning] == [__file__]
 
 
 @pytest.mark.parametrize(

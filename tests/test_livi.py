@@ -132,6 +132,31 @@ def test_a_matrix_layer_is_AX_plus_C_times_B_plus_D(normal):
     assert_close(sampler.latent_forward(x.flatten(1))[0], expected.flatten())
 
 
+def written_out(layers, x, closed):
+    """A chain of matrix layers by its formula: ELU between them, and after the last one if it is ``closed``."""
+    for i, layer in enumerate(layers):
+        x = torch.stack([(layer.left @ one + layer.inner_bias) @ layer.right + layer.outer_bias for one in x])
+        x = torch.where(x > 0, x, x.exp() - 1) if closed or i < len(layers) - 1 else x
+    return x
+
+
+def test_three_matrix_layers_have_elu_between_them_and_are_cut_to_m(normal):
+    sampler = moved(MatrixGenerator(7, [(2, 2), (3, 2), (2, 3), (2, 4)], noise_scale=0.1, rng=seeded(), dtype=F64))
+    z = normal(5, 4)
+    expected = written_out(sampler.branches[0].layers, z.view(5, 2, 2), closed=False).flatten(1)[:, :7]
+    assert_close(sampler.latent_forward(z), expected)
+
+
+def test_a_split_generator_has_elu_after_its_trunk_and_none_after_its_branches(normal):
+    trunk, branches = [(2, 2), (3, 2), (2, 4)], [[(2, 2), (3, 2), (2, 2)], [(1, 4), (2, 3)]]
+    sampler = moved(SplitMatrixGenerator(9, trunk, branches, noise_scale=0.1, rng=seeded(), dtype=F64))
+    z = normal(5, 4)
+    x = written_out(sampler.trunk.layers, z.view(5, 2, 2), closed=True).flatten(1)
+    first = written_out(sampler.branches[0].layers, x[:, :4].view(5, 2, 2), closed=False)
+    second = written_out(sampler.branches[1].layers, x[:, 4:].view(5, 1, 4), closed=False)
+    assert_close(sampler.latent_forward(z), torch.cat([first.flatten(1), second.flatten(1)], 1)[:, :9])
+
+
 def test_branches_see_disjoint_slices_of_the_trunk():
     """Weights of the first branch alone depend on the first part of the trunk's output."""
     sampler = moved(split())
@@ -370,7 +395,7 @@ def quadrature(sampler, points) -> torch.Tensor:
     return joint.logsumexp(1) + math.log(18 / 4_000)
 
 
-@pytest.mark.parametrize(("points", "draws", "temperatures", "width"), [(200, 5, 300, 0.3), (500, 30, 0, 10.0)])
+@pytest.mark.parametrize(("points", "draws", "temperatures", "width"), [(200, 5, 300, 0.3), (500, 30, 0, 4.0)])
 def test_a_density_of_two_components_lies_inside_the_bracket(points, draws, temperatures, width):
     """In the mean over θ both estimates are on their sides, to 3 standard errors of the differences."""
     with torch.no_grad():

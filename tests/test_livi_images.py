@@ -1,6 +1,8 @@
 """LIVI on MNIST and CIFAR-10: every cell runs at smoke, the control is two by two, scores are what they say."""
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,6 +54,22 @@ def test_a_linearised_approximation_predicts_with_the_linearised_network(monkeyp
         assert set(seen) == {kind} and len(seen) == 6
     said = (mnist.deviations(method, "paper") for method in ("full_linearised_laplace", "full_laplace", "mnf_fast"))
     assert all(part in text for part, text in zip(("Kronecker", "rank 10", "flows of 2 layers"), said, strict=True))
+
+
+def test_the_seconds_of_a_laplace_row_are_those_of_its_mode_and_of_the_approximation(monkeypatch):
+    """Of a second and of five, by a clock that the approximation alone moves."""
+    clock, train, approximate = [0.0], shared.train, shared.LAPLACE[True]
+
+    def laplace(*given):
+        clock[0] += 5
+        return approximate(*given)
+
+    monkeypatch.setattr(shared, "train", lambda *given: replace(train(*given), seconds=1.0))
+    monkeypatch.setitem(shared.LAPLACE, True, laplace)
+    monkeypatch.setattr(shared, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    method, context = "last_layer_laplace", RunContext(CPU, 0, None, "x", progress=False)
+    found = mnist.run(mnist.config(method, "smoke"), method, context)
+    assert found.seconds == 6 and found.metrics["training_minutes"] == pytest.approx(0.1)
 
 
 def test_the_control_is_two_by_two_for_each_approximation():
@@ -150,6 +168,8 @@ def test_the_wide_residual_network():
     assert len(convolutions) == 13 and [m.stride[0] for m in convolutions].count(2) == 2
     with pytest.raises(ValueError, match="6 n . 4, got 12"):
         wide_resnet(12)
+    with pytest.raises(ValueError, match="divisible by num_groups"):
+        wide_resnet(10, 1, groups=32)
 
 
 def test_the_split_generator_has_about_seven_million_parameters():

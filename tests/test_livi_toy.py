@@ -88,6 +88,14 @@ def test_a_start_at_the_mode_fits_the_data():
     assert float(target.log_prob(sampler.output.bias[None].detach())) > before + 100
 
 
+def test_a_run_that_starts_at_the_mode_has_the_seconds_of_both_trainings(monkeypatch):
+    train = toy.train
+    monkeypatch.setattr(toy, "train", lambda *given: replace(train(*given), seconds=1.0))
+    config = toy.config("livi_diagonal_from_mode", "smoke")
+    context = RunContext(torch.device("cpu"), 0, None, "x", progress=False)
+    assert toy.run(config, "livi_diagonal_from_mode", context).seconds == 2
+
+
 def test_a_run_that_starts_at_the_mode_can_be_resumed(monkeypatch, tmp_path):
     config = json.loads(json.dumps(toy.config("livi_diagonal_from_mode", "smoke"))) | {"steps": 6}
     context = RunContext(torch.device("cpu"), 0, tmp_path / "run.pt", "x", progress=False)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn import functional
 from torch.testing import assert_close
 
 from gpvi_lib import networks
-from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, mlp
+from gpvi_lib.networks import FlatModule, cifar_cnn, lenet5, lenet5_unpadded, mlp
 
 NETWORKS = {
     "mlp": (lambda: mlp([8, 5, 3]), (2, 4)),
@@ -37,6 +38,31 @@ def test_all_networks_at_once_are_the_networks_one_by_one(name, one_by_one, rng)
         assert_close(output, functional_call(module, parameters, (inputs,)), rtol=1e-4, atol=1e-5)
     assert start == flat.dim
     assert flat(w[:0], inputs).shape == (0, 4, 3)
+
+
+def convolutional(weights, x, padding=0, pooled=2):
+    """ReLU after every layer but the last, the maxima of 2 x 2 after the first ``pooled`` of the convolutions."""
+    layers = list(zip(weights[::2], weights[1::2], strict=True))
+    for i, (weight, bias) in enumerate(layers):
+        if weight.ndim == 4:
+            x = functional.conv2d(x, weight, bias, padding=padding if i == 0 else 0).clamp(min=0)
+            x = x.unfold(2, 2, 2).unfold(3, 2, 2).amax((-2, -1)) if i < pooled else x
+        else:
+            x = x.flatten(1) @ weight.mT + bias
+            x = x.clamp(min=0) if i < len(layers) - 1 else x
+    return x
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "padding"),
+    [(lenet5, (1, 28, 28), 2), (lenet5_unpadded, (1, 28, 28), 0), (cifar_cnn, (3, 32, 32), 0)],
+)
+def test_the_papers_networks_are_what_they_say(make, shape, padding, rng):
+    module = make(10).double()
+    for p in module.parameters():
+        p.data = torch.randn(p.shape, generator=rng, dtype=torch.float64) / max(p[0].numel(), 1) ** 0.5
+    x = torch.randn(4, *shape, generator=rng, dtype=torch.float64)
+    assert_close(module(x), convolutional(list(module.parameters()), x, padding))
 
 
 @pytest.mark.parametrize(
@@ -181,3 +207,13 @@ def test_what_is_no_function_of_the_weights_is_refused(part, message):
 def test_an_old_weight_norm_is_named():
     with pytest.warns(FutureWarning), pytest.raises(ValueError, match="torch.nn.utils.parametrizations"):
         FlatModule(nn.utils.weight_norm(nn.Linear(3, 1)))
+
+
+@pytest.mark.parametrize("at_the_top", [False, True])
+def test_the_bias_of_a_weight_normed_layer_takes_the_fan_in_of_its_direction(at_the_top):
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    flat = FlatModule(layer if at_the_top else nn.Sequential(layer, nn.Linear(3, 1)))
+    scales = flat.unflatten(flat.fan_in_scale())
+    ends = {"bias": 0.5, "weight.original0": 1.0, "weight.original1": 0.5}  # gains (3, 1), directions (3, 4)
+    for name, scale in list(scales.items())[:3]:
+        assert_close(scale, torch.full_like(scale, next(ends[end] for end in ends if name.endswith(end))))

@@ -7,10 +7,12 @@ import torch
 from torch.testing import assert_close
 
 from gpvi_lib import Gaussian, Generator, NegativeELBO, OrientedELBO, Particles, fit
+from gpvi_lib.errors import FoldWarning
 from gpvi_lib.experiments.build import build_objective
 from gpvi_lib.optimizers import Adam
 
 F64 = torch.float64
+SETTINGS = {"optimizer": Adam(1e-3), "seed": 0, "progress": False}
 
 
 def linear(matrix):
@@ -64,3 +66,36 @@ def test_what_cannot_work_is_refused(rng):
     with pytest.raises(ValueError, match="needs a Generator, got Particles"):
         OrientedELBO(5)(Particles(torch.zeros(3, 2)), None, None, rng)
     assert build_objective({"kind": "oriented_elbo", "num_samples": 4, "floor": 0.1}) == OrientedELBO(4, 0.1)
+
+
+@pytest.mark.parametrize("floor", [1e-5, 0.01])
+def test_the_reported_elbo_has_the_true_determinant_on_either_side_of_the_floor(floor, rng):
+    f, target = linear([[1e-3, 0.0], [0.0, 1.0]]), Gaussian(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64))
+    loss, info = OrientedELBO(30, floor)(f, target, None, rng.manual_seed(3))
+    exact, _ = NegativeELBO(30)(f, target, None, rng.manual_seed(3))
+    assert info["elbo"]().item() == pytest.approx(-exact.item())
+    assert info["below_floor"]() == (floor > 1e-3)
+    assert (loss < exact - 1) == (floor > 1e-3)  # log D is -6.9 and its tangent at 0.01, taken there, -5.5
+
+
+def test_a_start_below_the_floor_is_refused_with_a_remedy_and_draws_nothing(rng):
+    f, before = linear([[1e-3, 0.0], [0.0, -1e-3]]), rng.get_state()
+    with pytest.raises(ValueError, match=r"about 1e-06, below floor=0.01, .* give OrientedELBO\(30, floor=...\)"):
+        OrientedELBO(30).check(f)
+    OrientedELBO(30, floor=1e-7).check(f)
+    assert torch.equal(rng.get_state(), before)
+    with pytest.raises(ValueError, match="below floor"):
+        fit(f, Gaussian(torch.zeros(2).double(), torch.eye(2).double()), OrientedELBO(30), steps=1, **SETTINGS)
+
+
+def test_a_fit_that_ends_below_the_floor_says_so():
+    """Adam moves the slope by its rate a step, from 0.02 to about 0.005."""
+    f = Generator(1, noise_scale=0.02, seed=0)
+    with torch.no_grad():
+        f.output.weight.zero_()
+        f.output.bias.zero_()
+    narrow = Gaussian(torch.zeros(1), 1e-6 * torch.eye(1))
+    with pytest.warns(FoldWarning, match="determinants of 1 of the draws .* below floor=0.01"):
+        result = fit(f, narrow, OrientedELBO(30), steps=15, **SETTINGS)
+    assert result.diagnostics[-1]["below_floor"] == 1 and result.diagnostics[-1]["folds"] == 0
+    assert result.diagnostics[0]["below_floor"] == 0

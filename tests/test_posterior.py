@@ -35,6 +35,7 @@ from gpvi_lib import (
     fit,
     mlp,
     score,
+    trust,
 )
 from gpvi_lib.targets.posterior import ScaleWarning, SignWarning
 
@@ -127,6 +128,12 @@ def test_classes(normal, rng):
     predictive = mine.predictive(w, x)
     assert isinstance(predictive, Categorical)
     assert_close(predictive.probs, logits.softmax(-1).mean(0))
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_a_classifier_has_a_label_for_each_input(number):
+    with pytest.raises(ValueError, match=rf"labels must have shape \(3,\), got \({number},\)"):
+        CategoricalLikelihood()(torch.zeros(5, 3, 4), torch.zeros(number, dtype=torch.long))
 
 
 @pytest.mark.parametrize("likelihood", [lambda o, y: (o.squeeze(-1) - y).square().sum(-1), lambda o, y: o - y])
@@ -511,6 +518,26 @@ def test_data_that_are_read_give_the_same_fit(normal, monkeypatch):
     assert files.read[-6 * 8 :] == torch.cat(seen[-6:]).tolist()
     assert len(files.read) < 5 * 40  # with the looks at some data before the first step
     assert streamed.num_data == 40
+
+
+class Many(Dataset):
+    """More data than float32 can count."""
+
+    number = 20_000_000
+
+    def __len__(self):
+        return self.number
+
+    def __getitem__(self, row):
+        assert 0 <= row < self.number
+        return torch.full((1,), row / self.number), torch.tensor(0.5)
+
+
+def test_of_very_many_data_none_beyond_the_last_is_looked_at():
+    target = StreamedPosterior(nn.Linear(1, 1), NormalLikelihood(1.0), Many())
+    assert target.num_data == Many.number
+    x = torch.zeros(1).expand(Many.number)
+    assert trust._evenly(x, 5).shape == (5,)
 
 
 def test_data_that_are_read_need_minibatches_and_pairs(normal):

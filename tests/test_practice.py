@@ -183,7 +183,7 @@ def test_check_reads_streamed_data_five_times():
     posterior = StreamedPosterior(LearnedNoise(mlp([2, 3, 1])), NormalLikelihood(), Files())
     read.clear()
     check(MeanField(torch.zeros(posterior.dim), 0.1), posterior, seed=0, num_samples=200, progress=False)
-    assert 5 <= len(read) / 300 < 7, len(read) / 300
+    assert 5 <= len(read) / 300 < 5.5, len(read) / 300  # and some rows for a look at what the network returns
     page = (Path(__file__).parents[1] / "docs" / "your-own-model.md").read_text()
     assert "`check` reads all data five times at 200 draws or fewer" in page
 

@@ -163,7 +163,9 @@ def test_a_resumed_run_names_the_commit_at_which_it_began(project, monkeypatch, 
 def test_it_is_not_resumed_with_other_code(project, monkeypatch, tmp_path, changed):
     first, last = project[1]
     begun = f"{last}+changes" if changed else first
-    with pytest.raises(GPVIError, match=f"began with the code of .*check {begun[:40]} out.* delete .*svgd.*--dirty"):
+    with pytest.raises(
+        GPVIError, match=rf"began with .*check {begun[:40]} out.* delete .*/svgd-seed0-\w+\* to begin.*--dirty"
+    ):
         stopped_then(monkeypatch, tmp_path, begun, last)
     assert runner.checkpoint_path(TOY.cell("svgd", 0, "paper")).exists() and CALLS == []
     assert stopped_then(monkeypatch, tmp_path, begun, last, dirty=True).commit == f"{begun[:40]}+changes"

@@ -14,6 +14,7 @@ import torch
 from fitted_experiment import FITTED
 from toy_experiment import TOY, redirect
 
+from gpvi_lib import data
 from gpvi_lib.errors import GPVIError, RecordDamaged, SweepError, UnknownName
 from gpvi_lib.experiments import EXPERIMENTS, get_experiment
 from gpvi_lib.lab import queue, records, runner
@@ -147,6 +148,8 @@ def test_what_is_done_begun_and_missing(listed):
     running.write_text("half")
     assert [queue.state(one, active=True) for one in cells] == ["done", "begun", "running", "missing"]
     assert queue.state(cells[2], active=False) == "missing"  # left behind by a queue that was killed
+    begun.rename(begun.with_suffix(".0.pt"))  # of one chain among several
+    assert queue.state(cells[1], active=True) == "begun"
 
 
 def test_one_cell_that_fails_does_not_keep_the_others_from_running(listed, monkeypatch):
@@ -155,6 +158,16 @@ def test_one_cell_that_fails_does_not_keep_the_others_from_running(listed, monke
     with pytest.raises(SweepError, match="1 of 4 runs of queue failed: toy diverges seed 1: .* met nan at step 7"):
         queue.run(cells, jobs=1)
     assert [queue.state(one, active=False) for one in cells] == ["missing", "done", "done", "done"]
+
+
+def test_what_lacks_its_data_is_left_out_and_named(listed, monkeypatch, capsys):
+    monkeypatch.setitem(EXPERIMENTS, "far", replace(TOY, name="far", data_sets=lambda profile: ("boston", "mnist")))
+    monkeypatch.setattr(data, "available", lambda name: False)
+    cells = queue.read(listed({"experiment": "far"}, {"seeds": [0], "methods": ["plain"]}), get_experiment)
+    queue.run(cells, jobs=1)
+    assert [queue.state(one, active=False) for one in cells] == [*4 * ["missing"], "done"]
+    said = "far is left out: get its data with python -m gpvi_lib data boston mnist\n"
+    assert capsys.readouterr().err.count(said) == 1
 
 
 def test_a_damaged_record_is_not_overwritten(listed):

@@ -6,6 +6,7 @@ import tomllib
 import pytest
 import torch
 
+import gpvi_lib
 from gpvi_lib import FlatModule, check, load_sampler
 from gpvi_lib.paths import repository
 
@@ -35,7 +36,7 @@ def test_the_last_release_of_the_changelog_is_the_version():
     read = {name: (repository() / name).read_text() for name in ("CHANGELOG.md", "pyproject.toml", "CITATION.cff")}
     version = tomllib.loads(read["pyproject.toml"])["project"]["version"]
     releases = re.findall(r"^## (\d+\.\d+\.\d+) - \d{4}-\d\d-\d\d$", read["CHANGELOG.md"], re.MULTILINE)
-    assert releases[0] == version and f"\nversion: {version}\n" in read["CITATION.cff"]
+    assert releases[0] == version == gpvi_lib.__version__ and f"\nversion: {version}\n" in read["CITATION.cff"]
     assert read["CHANGELOG.md"].index("## Unreleased") < read["CHANGELOG.md"].index(f"## {version}")
 
 
@@ -151,6 +152,7 @@ def test_the_snippet_for_a_table_of_your_own_runs(monkeypatch, tmp_path):
     fitted = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
     names = run_snippet(OWN_MODEL.replace(heading, f"## A\n{heading}"), "A", monkeypatch, tmp_path, after=fitted)
     assert names["low"].shape == (3,) and (names["low"] < names["high"]).all()
+    assert len(names["predictive"].mean) == len(names["raw"].test_targets)  # as the line on calibration takes it
     mean, sd = names["own"].inputs.mean(0), names["own"].inputs.std(0, correction=0)
     expected = (torch.tensor(names["new"].to_numpy()) - mean) / sd
     torch.testing.assert_close(names["x_new"], expected.float())
@@ -174,6 +176,13 @@ def test_the_snippets_for_the_priors_scale_and_for_a_gpu_run(monkeypatch, tmp_pa
     assert list(names["found"]) == [0.3, 1.0, 3.0] and names["found"][names["best"]] == max(names["found"].values())
     again = run_snippet(OWN_MODEL, "On a GPU", monkeypatch, tmp_path, after=names)
     assert again["sampler"].sample(2, seed=0).device.type == again["device"]
+
+
+def test_the_snippet_for_mean_field_runs(monkeypatch, tmp_path):
+    names = run_snippet(OWN_MODEL, "A model: any torch module", monkeypatch, tmp_path, FEW)
+    text = OWN_MODEL.replace("This sampler is for predictions", "## A\nThis sampler is for predictions")
+    names = run_snippet(text, "A", monkeypatch, tmp_path, ("steps=4_000", "steps=20"), after=names)
+    assert names["field"].sample(3, seed=0).shape == (3, names["posterior"].dim)
 
 
 @pytest.mark.parametrize("text", [TEXT, OWN_MODEL], ids=["README", "your-own-model"])

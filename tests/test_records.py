@@ -590,6 +590,21 @@ def test_a_run_from_nothing_does_not_resume(profile, fresh):
             runner.run_or_load(experiment.cell("svgd", 0, profile), fresh=fresh)
 
 
+def test_a_reference_goes_on_from_its_checkpoint_at_every_profile():
+    """As it takes its record: else a budget that is shorter than it would never end."""
+
+    def run(config, method, context):
+        if not context.checkpoint.exists():
+            context.checkpoint.write_text("half")
+            raise OutOfTime("stopped")
+        return TOY.run(config, method, context)
+
+    cell = replace(TOY, run=run).cell("svgd", 0, "quick")
+    with pytest.raises(OutOfTime):
+        runner.load_or_run(cell)
+    assert runner.load_or_run(cell).metrics["error"] == 0.1
+
+
 def test_another_configuration_does_not_resume():
     with pytest.raises(KeyboardInterrupt):
         runner.run_or_load(replace(TOY, run=checkpointing_run).cell("svgd", 0, "paper"))
@@ -620,6 +635,14 @@ def test_devices(monkeypatch):
     with pytest.raises(UnknownName, match="unknown device 'gpu'"):
         runner.sweep(TOY, "paper", device="gpu")
     assert CALLS == []
+
+
+def test_with_an_executor_the_worker_looks_for_the_device(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(SweepError, match="svgd seed 0: device 'cuda' is not available: torch sees 0 CUDA GPUs"):
+        runner.sweep(TOY, "paper", ["svgd"], [0], device="cuda", executor=Delayed(), progress=False)
+    with pytest.raises(UnknownName, match="unknown device 'gpu'"):
+        runner.sweep(TOY, "paper", device="gpu", executor=Delayed())
 
 
 @pytest.mark.parametrize("name", ["auto", "cuda", "cuda:0"])
@@ -679,6 +702,24 @@ def test_sweep_is_silent_when_nothing_is_to_be_run(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: runner.run_or_load(CELL),
+        lambda: runner.load_or_run(CELL),
+        lambda: runner.sweep(TOY, "paper", ["svgd"], [0]),
+    ],
+)
+def test_a_valid_record_is_read_once(ask, monkeypatch):
+    """A second look could come while another process replaces it."""
+    runner.run_or_load(CELL)
+    looks, load = [], records.load
+    for module in (records, runner):
+        monkeypatch.setattr(module, "load", lambda cell: looks.append(cell) or load(cell))
+    ask()
+    assert looks == [CELL]
+
+
 class Delayed:
     """What a cluster's executor is at least: submit and result, and nothing else."""
 
@@ -700,6 +741,30 @@ def test_sweep_through_any_executor():
         assert CALLS == []
 
 
+class Lasting(Delayed):
+    """Jobs that go on without the process that has submitted them, as Slurm's; the second is interrupted."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def submit(self, function, *arguments):
+        job = super().submit(function, *arguments)
+        job.cancelled = False
+        job.done = lambda: job is self.jobs[0]
+        job.cancel = lambda: setattr(job, "cancelled", True)
+        self.jobs.append(job)
+        if len(self.jobs) == 2:
+            job.result = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+        return job
+
+
+def test_an_interrupt_cancels_the_jobs_that_have_not_ended():
+    executor = Lasting()
+    with pytest.raises(KeyboardInterrupt):
+        runner.sweep(TOY, "paper", ["svgd"], executor=executor, progress=False)
+    assert [job.cancelled for job in executor.jobs] == [False, True, True]
+
+
 def threads_of(config, method, context):
     return Outcome({"threads": float(torch.get_num_threads())})
 
@@ -715,13 +780,15 @@ def test_a_run_has_one_thread_unless_it_is_faster_on_all_cores(jobs, monkeypatch
     assert torch.get_num_threads() == before
 
 
-def test_a_cell_of_its_own_has_the_threads_that_it_has_in_a_sweep():
+def test_a_cell_of_its_own_and_one_of_an_executor_have_the_threads_of_a_sweep():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         for all_cores, threads in ((False, 1), (True, 3)):
-            cell = replace(TOY, run=threads_of, all_cores=all_cores).cell("svgd", 0, "quick")
-            assert runner.run_or_load(cell, progress=False).metrics["threads"] == threads
+            experiment = replace(TOY, run=threads_of, all_cores=all_cores)
+            alone = runner.run_or_load(experiment.cell("svgd", 0, "quick"), progress=False)
+            (sent,) = runner.sweep(experiment, "quick", ["svgd"], [1], executor=Delayed(), progress=False)
+            assert alone.metrics["threads"] == sent.metrics["threads"] == threads
             assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)

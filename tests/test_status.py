@@ -36,6 +36,13 @@ def test_the_file_is_not_written_at_every_step(tmp_path):
     assert (tmp_path / "line.txt").read_text() == "first"
 
 
+def test_the_file_is_there_while_the_cell_runs_even_if_no_bar_is_drawn(tmp_path):
+    path = tmp_path / "running" / "line.txt"
+    with status.told(path):
+        assert path.read_text() == ""
+    assert not path.exists()
+
+
 def test_outside_the_main_thread_stderr_stays_as_it_is(tmp_path):
     seen = []
 

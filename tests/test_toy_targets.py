@@ -69,6 +69,14 @@ def test_a_mixture_knows_its_components():
     assert_close(one.log_prob(MEANS), expected)
 
 
+def test_weights_of_another_dtype_are_those_of_the_means(rng):
+    plain, other = GaussianMixture(MEANS.float(), 0.7, WEIGHTS.float()), GaussianMixture(MEANS.float(), 0.7, WEIGHTS)
+    x = other.sample(5, rng)
+    for found, expected in ((other.mean, plain.mean), (other.covariance, plain.covariance)):
+        assert torch.equal(found, expected)
+    assert torch.equal(other.log_prob(x), plain.log_prob(x)) and other.log_prob(x).dtype == torch.float32
+
+
 def test_components_are_drawn_as_often_as_their_weights_say(rng):
     far = GaussianMixture(100 * MEANS, 0.7, WEIGHTS)
     counts = far.component(far.sample(10_000, rng)).bincount() / 10_000

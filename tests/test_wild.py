@@ -322,7 +322,8 @@ def test_a_checkpoint_of_other_problems_is_refused(tmp_path):
     training(last).load(tmp_path / "run.pt")
     other = last.clone()
     other[-1] = 2.0
-    with pytest.raises(GPVIError, match=r"what differs: target, target\.fingerprint"):
+    named = r"target, sampler\._targets\[0\]\.problems\[1\]\.targets, target\.problems\[1\]\.targets\)"
+    with pytest.raises(GPVIError, match=f"what differs: {named}"):
         training(other).load(tmp_path / "run.pt")
 
 

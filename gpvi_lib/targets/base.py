@@ -341,7 +341,8 @@ def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], apa
     Example:
         >>> check_rows(lambda x: -0.5 * x.square().sum(-1), torch.zeros(1, 2))  # silent where all is well
     """
-    away = torch.randn(2, x.shape[-1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rng = torch.Generator().manual_seed(0)
+    away = torch.randn(2, x.shape[-1], generator=rng, dtype=torch.float64, device="cpu")
     pair = x[:1].detach() + 0.1 * away.to(x)
     each = partial(map, density, pair.split(1))
     mixed = "log_prob mixes points: sum over all axes but the first, as .sum(-1) does; a number per point needs "
@@ -365,7 +366,8 @@ def _check_order(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], m
 
     It has as many points as data, perhaps by chance.
     """
-    away = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rng = torch.Generator().manual_seed(0)
+    away = torch.randn(x.shape, generator=rng, dtype=torch.float64, device="cpu")
     points = x.detach() + 0.1 * away.to(x)
     try:
         values, turned = density(points), density(points.flip(0))

@@ -152,7 +152,7 @@ class Constrained:
             constraint is one of ``torch.distributions.constraints``, :data:`ordered`, the ``support`` of a
             distribution, or a bijective ``torch.distributions.Transform``.
         num_data: N, for minibatches: ``log_prob`` then also takes ``batch``, indices of data or ``None``, and scales
-            their log-likelihood by N / B. Of a target it is the target's own.
+            their log-likelihood by N / B. Of a target with data it is the target's own, and not to be given.
 
     Attributes:
         dim: d, how many real numbers all parameters have.
@@ -160,9 +160,10 @@ class Constrained:
         target: the target that was given as ``log_prob``; ``None`` for a function.
 
     Raises:
-        GPVIError: for a part that is no constraint, a constraint without bijection, a shape that it cannot have, or
-            a target of another dimension; from ``log_prob(x)`` if the function does not return one number per point,
-            or mixes points: one of them alone must have the same log-density as among others.
+        GPVIError: for a part that is no constraint, a constraint without bijection, a shape that it cannot have, a
+            target of another dimension, or ``num_data`` beside a target that has its own; from ``log_prob(x)`` if the
+            function does not return one number per point, or mixes points: one of them alone must have the same
+            log-density as among others.
 
     Example:
         >>> from torch.distributions import HalfCauchy, Normal, constraints
@@ -203,18 +204,21 @@ class Constrained:
 
     def _number_of_data(self, num_data: int | None) -> int | None:
         """N, after a look at what was given as density."""
+        if num_data is not None:
+            check_count("num_data", num_data)
         if self.target is None:
             if not callable(self._log_joint):
                 raise GPVIError(
                     f"log_prob must be a function of a dict of tensors, or a target, got {self._log_joint!r}"
                 )
-            if num_data is not None:
-                check_count("num_data", num_data)
             return num_data
         size = sum(shape.numel() for shape in self.shapes.values())
         if self.target.dim != size:
             raise GPVIError(f"the target has {self.target.dim} dimensions and the parts {size} entries: give it others")
-        return getattr(self.target, "num_data", None) if num_data is None else num_data
+        own = getattr(self.target, "num_data", None)
+        if own is not None and num_data is not None:
+            raise GPVIError(f"{type(self.target).__name__} has num_data = {own} of its own: leave num_data out")
+        return num_data if own is None else own
 
     def _of_values(self, values: Values, *batch: Tensor | None) -> Float[Tensor, " n"]:
         """The log-density of a dict, whatever was given."""

@@ -235,6 +235,8 @@ class CategoricalLikelihood:
 
     def __call__(self, outputs: Float[Tensor, "n b c"], targets: Int[Tensor, " b"]) -> Float[Tensor, "n b"]:
         """Log-probabilities of the labels under each network."""
+        if targets.shape != outputs.shape[1:-1]:
+            raise ValueError(f"labels must have shape ({outputs.shape[1]},), got {tuple(targets.shape)}")
         log_probs = torch.log_softmax(outputs, dim=-1)
         return log_probs.gather(-1, targets.long().expand(len(outputs), -1)[..., None]).squeeze(-1)
 

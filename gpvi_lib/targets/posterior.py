@@ -103,9 +103,17 @@ def _check_data(inputs: object, targets: object) -> None:
         raise ValueError(f"the inputs are on {inputs.device} and the targets on {targets.device}: move one of them")
 
 
-def _evenly(number: int, most: int, device: torch.device | str) -> Int[Tensor, " m"]:
-    """At most so many of the indices below ``number``, evenly spaced."""
-    return torch.linspace(0, number - 1, min(number, most), device=device).round().long()
+def evenly_spaced(number: int, most: int, device: torch.device | str = "cpu") -> Int[Tensor, " m"]:
+    """At most so many of the indices below ``number``, evenly spaced from the first to the last.
+
+    They are computed in float64 on the CPU: float32 rounds the last of more than 2^24 up to ``number`` itself.
+
+    Example:
+        >>> evenly_spaced(20_000_000, 3)
+        tensor([       0, 10000000, 19999999])
+    """
+    rows = torch.linspace(0, number - 1, min(number, most), dtype=torch.float64, device="cpu")
+    return rows.round().long().to(device)
 
 
 def _shown(rows: Int[Tensor, " b"], most: int = 5) -> str:
@@ -274,7 +282,7 @@ class Posterior:
     @torch.no_grad()
     def _check_support(self, dtype: torch.dtype) -> None:
         """Refuse targets to which a distribution of torch, as the likelihood, gives no probability, at some data."""
-        rows = _evenly(len(self.inputs), SUPPORTED, self.inputs.device)
+        rows = evenly_spaced(len(self.inputs), SUPPORTED, self.inputs.device)
         weights = torch.zeros(1, self.dim, dtype=dtype, device=self.inputs.device)
         try:
             self.likelihood(self.network(weights, self.inputs[rows]), self.targets[rows])
@@ -309,7 +317,7 @@ class Posterior:
 
         There is one network at a time in memory.
         """
-        rows, scale = _evenly(len(self.inputs), TRIED, self.inputs.device), self.network.fan_in_scale(dtype)
+        rows, scale = evenly_spaced(len(self.inputs), TRIED, self.inputs.device), self.network.fan_in_scale(dtype)
 
         def value(size: int, number: int) -> float:
             noise = torch.randn(len(scale), generator=torch.Generator().manual_seed(number), dtype=dtype)
@@ -367,7 +375,7 @@ class Posterior:
     @torch.no_grad()
     def _check_rows(self, dtype: torch.dtype) -> None:
         """Refuse a module whose prediction for an input depends on the others of its batch, at some random weights."""
-        rows = _evenly(len(self.inputs), PROBED, self.inputs.device)
+        rows = evenly_spaced(len(self.inputs), PROBED, self.inputs.device)
         noise = torch.randn(self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
         weights = (noise * self.network.fan_in_scale(dtype))[None].to(self.inputs.device)
         together = self.network(weights, self.inputs[rows])
@@ -422,7 +430,7 @@ class Posterior:
             raise ValueError("no data are put aside: give the posterior held_out=(inputs, targets)")
         inputs, targets = self.held_out
         if most is not None and most < len(inputs):
-            rows = _evenly(len(inputs), most, inputs.device)
+            rows = evenly_spaced(len(inputs), most, inputs.device)
             inputs, targets = inputs[rows], targets[rows]
         size = max(1, EVALUATED // len(w))
         parts = zip(inputs.split(size), targets.split(size), strict=True)
@@ -573,7 +581,7 @@ class StreamedPosterior(Posterior):
         self.dataset, self.device = dataset, torch.device(device)
         number = len(dataset)
         self._outputs: Tensor | None = None  # of one network at one datum, once that is known to be right
-        few = self._read(torch.linspace(0, max(0, number - 1), min(PROBED, number)).round().long())
+        few = self._read(evenly_spaced(number, PROBED))
         super().__init__(module, likelihood, *few, prior, power, held_out)
         self.num_data = number
         with torch.no_grad():

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpvi_lib.checkpoints import digest
 from gpvi_lib.targets.base import Target, log_prob
 
 
@@ -40,14 +39,7 @@ class ProblemFamily:
         numbers = {getattr(problem, "num_data", None) for problem in problems}
         self.problems, self.dim = tuple(problems), dims[0]
         self.num_data = numbers.pop() if len(numbers) == 1 else None
-        # All data of all problems, as one tensor among this target's: `fit` tells runs apart by it.
-        content = b"".join(bytes.fromhex(one) for problem in problems for one in digest(_tensors(problem)).values())
-        self.fingerprint = torch.tensor(list(content), dtype=torch.uint8)
 
     def log_prob(self, x: Float[Tensor, "n d"], batch: Tensor | None = None) -> Float[Tensor, " n"]:
         """The mean of the problems' log-densities."""
         return torch.stack([log_prob(problem, x, batch) for problem in self.problems]).mean(0)
-
-
-def _tensors(target: Target) -> dict[str, Tensor]:
-    return {name: value for name, value in vars(target).items() if isinstance(value, Tensor)}

@@ -45,7 +45,8 @@ def check_slope(
     Example:
         >>> check_slope(Gaussian(torch.zeros(2), torch.eye(2)), torch.ones(1, 2))  # silent where all is well
     """
-    away = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rng = torch.Generator().manual_seed(0)
+    away = torch.randn(x.shape[1], generator=rng, dtype=torch.float64, device="cpu")
     first = x[:1].detach()
     found = _two_slopes(target, first, batch)
     if found and _two_slopes(target, first + 0.1 * away.to(x), batch):
@@ -59,7 +60,8 @@ def _two_slopes(target: Target, x: Float[Tensor, "1 d"], batch: Tensor | None) -
         gradient, value = score(target, x, batch), log_prob(target, x, batch)
     except (RuntimeError, ValueError):  # made for a certain number of points
         return None
-    random = torch.randn(DIRECTIONS, x.shape[1], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rng = torch.Generator().manual_seed(1)
+    random = torch.randn(DIRECTIONS, x.shape[1], generator=rng, dtype=torch.float64, device="cpu")
     along = torch.cat([gradient, random.to(x)])
     along = along[along.norm(dim=-1) > 0]
     distances = max(1.0, float(x.norm())) * 0.5 ** torch.arange(STEPS, dtype=x.dtype, device=x.device)

@@ -77,7 +77,7 @@ class GaussianMixture:
     Args:
         means: ``μ (m, d)``; dtype and device follow it.
         scale: ``σ > 0``, the standard deviation of every component.
-        weights: ``w (m,)``, positive with sum 1; ``None`` for equal weights.
+        weights: ``w (m,)``, positive with sum 1, taken in the means' dtype; ``None`` for equal weights.
 
     Raises:
         ValueError: if σ is not positive, or the weights are not positive numbers with sum 1, one for each mean.
@@ -105,7 +105,7 @@ class GaussianMixture:
             raise ValueError(f"the scale of a mixture's components must be positive, got {scale}")
         if weights.shape != (len(means),) or not bool((weights > 0).all()) or abs(float(weights.sum()) - 1) > 1e-5:
             raise ValueError(f"weights must be {len(means)} positive numbers with sum 1, got {weights.tolist()}")
-        self.means, self.scale, self.weights = means, scale, weights
+        self.means, self.scale, self.weights = means, scale, weights.to(means)
         self.dim = means.shape[1]
 
     @property

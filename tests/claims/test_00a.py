@@ -76,11 +76,12 @@ def test_the_width_and_rate_of_the_helper_here(code):
 
 @pytest.mark.slow
 def test_neither_steps_nor_width_fill_the_ends(code):
-    longer, _ = code["train"](code["by_solving"], 4_000, ())
+    (base, _), (longer, _) = (code["train"](code["by_solving"], steps, ()) for steps in (1_000, 4_000))
     small = code["Map"]
     code["Map"] = lambda: small(128)
     wider, _ = code["train"](code["by_solving"], 1_000, ())
-    assert 2 * at_ends(wider) < at_ends(longer) < 0.01
+    # standard errors of 20,000 draws: 0.02 % of 0.1 %, 0.05 % of 0.5 %; as much again for other machines
+    assert at_ends(base) < 0.0017 and at_ends(wider) < 0.0017 and 0.0035 < at_ends(longer) < 0.0065
     assert "four times the steps raise it from 0.1 to 0.5 %, four times the width leave it at 0.1 %" in PROSE
 
 

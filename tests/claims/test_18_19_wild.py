@@ -19,10 +19,9 @@ told_18, told_19 = (partial(of_records.told, number) for number in ("18", "19"))
 
 
 def values(experiment, method, key):
-    """One measure of each seed that has a record; of a schedule by hand at the step that this measure chooses."""
-    frame = records.frame(get_experiment(experiment), "paper", [method], missing="skip")
-    chosen = f"by_{key}_{key}" if f"by_{key}_{key}" in frame else key
-    return frame[chosen].to_numpy() if len(frame) else np.array([])
+    """One measure of each seed, none missing; of a schedule by hand at the step that this measure chooses."""
+    frame = records.frame(get_experiment(experiment), "paper", [method])
+    return frame[f"by_{key}_{key}" if f"by_{key}_{key}" in frame else key].to_numpy()
 
 
 def kl(method, experiment="wild-mixture"):
@@ -37,7 +36,7 @@ def between(found, low, high, digits, seeds):
 def test_18_learned_by_svgd_beats_what_is_printed():
     assert between(kl("svgd_full"), 0.022, 0.045, 3, 3)
     printed = [kl(method) for method in ("constant", "power", "adagrad", "rmsprop", "adadelta")]
-    best = min(found.min() for found in printed if len(found))
+    best = min(found.min() for found in printed)
     assert best == kl("adagrad").min() and kl("svgd_full").max() < best and between(kl("adagrad"), 0.092, 0.094, 3, 3)
     assert (kl("constant").round(3) == 0.121).all() and (kl("power").round(3) == 0.153).all()
     assert "steps learned by (15) beat the printed schedules, 0.022–0.045" in told_18()
@@ -65,11 +64,14 @@ def finer_scale(scale, offset=0, exponent=0.55):
 def test_18_a_finer_scale_alone_and_a_free_exponent_alone_do_most_of_it():
     assert finer_scale(1.0) == pytest.approx(kl("power")[0], abs=1e-4)
     assert round(finer_scale(10**0.15), 3) == 0.009 and finer_scale(10**0.15) < kl("svgd_full").min()
-    judge = wild.Judge(get_experiment("wild-mixture").config("power_free", "paper"), 300)
+    config = get_experiment("wild-mixture").config("power_free", "paper")
+    coarse, judge = (wild.Judge(config, cells) for cells in (100, 300))
     offsets, exponents = (wild_mixture.FREE_POWER[key] for key in ("offset", "exponent"))
     grid = list(itertools.product(WILD_POWER["log_scale"], offsets, exponents))
-    found = [judge.divergence(power_decay(20, 10.0**a, b, gamma)[:, 0]) for a, b, gamma in grid]
-    assert grid[int(np.argmin(found))] == (2, 5, 2.0) and round(min(found), 3) == 0.003
+    schedules = {at: power_decay(20, 10.0 ** at[0], *at[1:])[:, 0] for at in grid}
+    finalists = sorted(grid, key=lambda at: coarse.divergence(schedules[at]))[: wild.FINALISTS]
+    best, at = min((judge.divergence(schedules[at]), at) for at in finalists)
+    assert at == (2, 5, 2.0) and round(best, 3) == 0.003
     said = r"With the same $\gamma$ and a finer scale ($a=0.15$, $b=0$) it ends at 0.009, with the printed whole $a$"
     assert rf"{said} and a free $\gamma$ ($a=2$, $b=5$, $\gamma=2$) at 0.003." in told_18()
 
