@@ -19,10 +19,16 @@ endif
 # Notebook kernels come from this environment, and figures are drawn inline whatever the shell prefers.
 export JUPYTER_PREFER_ENV_PATH = 1
 unexport MPLBACKEND
+# A ~ that the shell has left as it is (zsh and dash do, after DATA=) is the home folder's.
+ifneq ($(filter ~/%,$(firstword $(DATA))),)
+override DATA := $(subst ~/,$(HOME)/,$(DATA))
+endif
 # Kernels run inside notebooks/, so a relative folder is made absolute here.
 ifneq ($(strip $(DATA)),)
 export GPVI_DATA = $(if $(filter /%,$(firstword $(DATA))),$(DATA),$(CURDIR)/$(DATA))
 endif
+# FRESH=0 is no wish for it.
+override FRESH := $(filter-out 0 no,$(FRESH))
 
 .DEFAULT_GOAL := help
 .PHONY: help env figures test check processors lint lab book notebooks scoreboard bench dist lock clean distclean
@@ -31,13 +37,14 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  VENV=$(VENV) (empty: use PYTHON's own environment)  JOBS=$(JOBS)"
-	@echo "           PROFILE=smoke|quick|paper  FRESH=1 (reuse no record)  DEVICE=cpu|cuda|auto"
+	@echo "           PROFILE=smoke|quick|paper  FRESH=1 (reuse no record but references)  DEVICE=cpu|cuda|auto"
 	@echo "           DATA=folder of the data sets (data/ unless given)"
 	@echo "           EXECUTOR=dask|slurm  SCHEDULER=address of Dask's, or submitit's cluster: figures' runs go there"
 
 # built-from holds the path and the lock that the environment was built from: whole only once the build
 # is, and there from the first moment, so that a folder without it is never mistaken for ours.
-# .venv.building holds the process that builds: a second one would remove what the first has made.
+# .venv.building holds the process that builds: a second one would remove what the first has made, so it looks again
+# whether there is still something to build. A number of this very shell was left by another container's.
 # installed-from is the pyproject.toml of the last editable install.
 env: ## build .venv from requirements.lock; does nothing while both stay the same
 ifeq ($(strip $(VENV)),)
@@ -47,7 +54,8 @@ else
 	@set -e; \
 	fail() { echo "gpvi: $$1" >&2; exit 1; }; \
 	origin() { pwd -P; cat requirements.lock; }; \
-	if ! { origin | cmp -s - "$(VENV)/built-from" && "$(PY)" -c '' </dev/null 2>/dev/null; }; then \
+	built() { origin | cmp -s - "$(VENV)/built-from" && "$(PY)" -c '' </dev/null 2>/dev/null; }; \
+	if ! built; then \
 	  found=$$("$(PYTHON)" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' </dev/null 2>/dev/null) || \
 	    fail "cannot run '$(PYTHON)'; name a Python 3.11 or later: make env PYTHON=/path/to/python3"; \
 	  "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null || \
@@ -59,19 +67,24 @@ else
 	  fi; \
 	  folder="$(VENV)"; building="$${folder%/}.building"; \
 	  mkdir -p "$$(dirname "$$building")"; \
-	  if ! mkdir "$$building" 2>/dev/null && kill -0 "$$(cat "$$building/process" 2>/dev/null)" 2>/dev/null; then \
-	    fail "$(VENV) is being built already, by process $$(cat "$$building/process"): wait until it is done, and run make again"; \
+	  if ! mkdir "$$building" 2>/dev/null; then \
+	    process=$$(cat "$$building/process" 2>/dev/null) || :; \
+	    if [ "$$process" != $$$$ ] && kill -0 "$$process" 2>/dev/null; then \
+	      fail "$(VENV) is being built already, by process $$process: wait until it is done, and run make again (if that process is no make's, delete $$building first)"; \
+	    fi; \
 	  fi; \
 	  trap 'rm -rf "$$building"' EXIT; \
 	  echo $$$$ > "$$building/process"; \
-	  echo "gpvi: building $(VENV) with Python $$found (about 6 GB on Linux; minutes, once)"; \
-	  rm -rf "$(VENV)"; \
-	  mkdir -p "$(VENV)"; \
-	  : > "$(VENV)/built-from"; \
-	  "$(PYTHON)" -m venv "$(VENV)" </dev/null; \
-	  "$(PY)" -m pip install --no-input --no-user --disable-pip-version-check -r requirements.lock </dev/null || \
-	    fail "the packages of requirements.lock could not be installed, see above; then run make env again"; \
-	  origin > "$(VENV)/built-from"; \
+	  if ! built; then \
+	    echo "gpvi: building $(VENV) with Python $$found (about 6 GB on Linux; minutes, once)"; \
+	    rm -rf "$(VENV)"; \
+	    mkdir -p "$(VENV)"; \
+	    : > "$(VENV)/built-from"; \
+	    "$(PYTHON)" -m venv "$(VENV)" </dev/null; \
+	    "$(PY)" -m pip install --no-input --no-user --disable-pip-version-check -r requirements.lock </dev/null || \
+	      fail "the packages of requirements.lock could not be installed, see above; then run make env again"; \
+	    origin > "$(VENV)/built-from"; \
+	  fi; \
 	fi; \
 	if ! cmp -s pyproject.toml "$(VENV)/installed-from"; then \
 	  "$(PY)" -m pip install --quiet --no-input --no-user --disable-pip-version-check \
@@ -103,9 +116,9 @@ check: lint ## for every edit: lint, and the tests that run no experiment, noteb
 PROCESSORS = "ATEN_CPU_CAPABILITY=default" \
   "ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell" \
   "OMP_NUM_THREADS=1 MKL_NUM_THREADS=1" "OMP_NUM_THREADS=2 MKL_NUM_THREADS=2"
-CHECKED ?= notebooks
+CHECKED ?= notebooks tests/claims
 
-processors: env ## nightly: the notebooks against their outputs as other processors round (CHECKED=tests: the tests)
+processors: env ## nightly: notebooks against their outputs, and claims, as other processors round (CHECKED=tests: all tests)
 	@failed=; for settings in $(PROCESSORS); do \
 	  echo "gpvi: $(CHECKED) under $$settings"; \
 	  env $$settings GPVI_FIGURES="$(CURDIR)/build/processors" "$(PY)" -m pytest -q $(CHECKED) \
@@ -164,4 +177,4 @@ clean: ## remove caches, build/ (checkpoints too), and the results and figures o
 	  -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv
-	@rm -rf .venv gpvi.egg-info
+	@rm -rf .venv .venv.building gpvi.egg-info

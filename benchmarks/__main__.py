@@ -186,7 +186,7 @@ def floors(measured: list[dict], device: torch.device, threads: int, sizes: list
 def against_peers(timed: Rounds) -> list[dict]:
     """ms per step of SVGD and per proposal of HMC, 100 particles or chains; empty without the peers."""
     if peers.missing():
-        print(f"peers left out: {', '.join(peers.missing())} not installed (pip install -e .[bench])")
+        print(f'peers left out: {", ".join(peers.missing())} not installed (pip install -e ".[paper,bench]")')
         return []
     inputs, labels = peers.problem()
     rows = []

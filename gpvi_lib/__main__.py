@@ -46,7 +46,7 @@ app = typer.Typer(
 
 ProfileOption = Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto for a GPU where there is one.")]
-FreshOption = Annotated[bool, typer.Option("--fresh", help="Compute from nothing, whatever records exist.")]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Compute from nothing; a run still loads its reference.")]
 JobsOption = Annotated[int, typer.Option(min=1, help="How many run side by side; they share the cores.")]
 TimeoutOption = Annotated[float | None, typer.Option(help="Seconds that one cell may take; no limit by default.")]
 DirtyOption = Annotated[
@@ -204,7 +204,7 @@ def run(
     chosen = (
         [get_experiment(name) for name in experiment]
         if experiment
-        else _that_can_run(get_profile(profile).name, device)
+        else _that_can_run(get_profile(profile).name, device, elsewhere=executor is not None)
     )
     if seed:
         _note_other_seeds(seed, chosen[0], method or chosen[0].methods, get_profile(profile).name)
@@ -245,20 +245,20 @@ def _note_other_seeds(seeds: Collection[int], experiment: Experiment, methods: I
             print(f"note: {said}: no table counts another seed than {one[0]}", file=sys.stderr)
 
 
-def _that_can_run(profile: str, device: str) -> list[Experiment]:
-    """All experiments but those whose data are not here, or that would take days here; each of those is named."""
-    from gpvi_lib import data as datasets
-    from gpvi_lib.experiments import EXPERIMENTS
-    from gpvi_lib.lab.provenance import as_device
+def _that_can_run(profile: str, device: str, elsewhere: bool) -> list[Experiment]:
+    """All experiments but those whose data are not here, or that would take days; each of those is named.
 
+    What is run elsewhere finds its device there.
+    """
+    from gpvi_lib.experiments import EXPERIMENTS
+    from gpvi_lib.lab import provenance, runner
+
+    kind = provenance.kind_of_device(device) if elsewhere else provenance.as_device(device).type
     found = []
     for experiment in EXPERIMENTS.values():
-        missing = datasets.missing(experiment.data_sets(profile))
-        if missing:
-            print(
-                f"{experiment.name} is left out: get its data with python -m gpvi_lib data {missing}", file=sys.stderr
-            )
-        elif experiment.needs_gpu and profile == "paper" and as_device(device).type == "cpu":
+        if not runner.has_data(experiment, profile):
+            continue
+        if experiment.needs_gpu and profile == "paper" and kind == "cpu":
             print(f"{experiment.name} is left out: it is for a GPU; name it to run it here", file=sys.stderr)
         else:
             found.append(experiment)

@@ -204,15 +204,17 @@ def mnist(root: Path | None = None) -> ImageData:
 
 
 def _mnist_like(name: str, folder: str, digests: dict[str, str], root: Path | None) -> ImageData:
-    from torchvision.datasets.mnist import read_image_file, read_label_file
-
+    reader = optional("torchvision.datasets.mnist")
     raw = (data_root() if root is None else root) / folder / "raw"
     for file, digest in digests.items():
         _check_file(raw / file, digest, name)
     # Not torchvision's classes, which would take a `processed` folder of their old versions before these files.
     images, labels, test_images, test_labels = (str(raw / file) for file in digests)
     return ImageData(
-        read_image_file(images), read_label_file(labels), read_image_file(test_images), read_label_file(test_labels)
+        reader.read_image_file(images),
+        reader.read_label_file(labels),
+        reader.read_image_file(test_images),
+        reader.read_label_file(test_labels),
     )
 
 
@@ -272,22 +274,20 @@ def unseen(name: str, root: Path | None = None) -> UInt8[Tensor, "n h w *colours
         >>> unseen("fashion-mnist").shape
         torch.Size([10000, 28, 28])
     """
-    from torchvision.datasets import CIFAR100, SVHN
-    from torchvision.datasets.mnist import read_image_file
-
     root = data_root() if root is None else root
     if name not in (*UNSEEN, *UNSEEN_IN_COLOUR):
         raise UnknownName.among("set of unseen images", name, (*UNSEEN, *UNSEEN_IN_COLOUR))
+    datasets = optional("torchvision.datasets")
     if name in UNSEEN_IN_COLOUR:
         try:
-            found = CIFAR100(root, train=False) if name == "cifar100" else SVHN(root, split="test")
+            found = datasets.CIFAR100(root, train=False) if name == "cifar100" else datasets.SVHN(root, split="test")
         except RuntimeError:  # missing or altered: torchvision knows its checksum
             raise DataMissing(f"{name} is missing or altered: {how_to_get(name)}") from None
         pixels = torch.as_tensor(found.data)
         return pixels.permute(0, 2, 3, 1) if name == "svhn" else pixels
     path = _unseen_file(name, root)
     _check_file(path, UNSEEN[name][1], name)
-    return read_image_file(str(path))
+    return datasets.mnist.read_image_file(str(path))
 
 
 def _unseen_file(name: str, root: Path) -> Path:
@@ -304,12 +304,11 @@ def cifar10(root: Path | None = None) -> ImageData:
         >>> cifar10().train.shape
         torch.Size([50000, 32, 32, 3])
     """
-    from torchvision.datasets import CIFAR10
-
     root = data_root() if root is None else root
     for path, digest in _cifar10_files(root).items():
         _check_file(path, digest, "cifar10", "md5")
-    train, test = (CIFAR10(root, train=part, download=False) for part in (True, False))
+    publisher = optional("torchvision.datasets").CIFAR10
+    train, test = (publisher(root, train=part, download=False) for part in (True, False))
     return ImageData(
         torch.from_numpy(train.data),
         torch.as_tensor(train.targets),
@@ -320,11 +319,10 @@ def cifar10(root: Path | None = None) -> ImageData:
 
 def _cifar10_files(root: Path) -> dict[Path, str]:
     """Its files and their md5, which the publisher gives and torchvision keeps."""
-    from torchvision.datasets import CIFAR10
-
-    folder = root / CIFAR10.base_folder
-    names = CIFAR10.meta["filename"], CIFAR10.meta["md5"]
-    return {folder / name: digest for name, digest in (*CIFAR10.train_list, *CIFAR10.test_list, names)}
+    publisher = optional("torchvision.datasets").CIFAR10
+    folder = root / publisher.base_folder
+    names = publisher.meta["filename"], publisher.meta["md5"]
+    return {folder / name: digest for name, digest in (*publisher.train_list, *publisher.test_list, names)}
 
 
 def available(name: str, root: Path | None = None) -> bool:
@@ -423,8 +421,6 @@ def download(name: str, root: Path | None = None) -> None:
         Traceback (most recent call last):
         gpvi_lib.errors.UnknownName: unknown downloadable data set 'mnlst'; did you mean 'mnist'? (valid: ...)
     """
-    from torchvision import datasets
-
     root = data_root() if root is None else root
     classes = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100"}
     classes |= {name: folder for name, (folder, _) in UNSEEN.items()}
@@ -434,14 +430,15 @@ def download(name: str, root: Path | None = None) -> None:
     elif name in COVERTYPE | MUSHROOM:
         _download_file(name, (COVERTYPE | MUSHROOM)[name], root)
     elif name == "svhn":
-        _download_images(name, lambda: datasets.SVHN(root, split="test", download=True))
+        _download_images(name, partial(optional("torchvision.datasets").SVHN, root, split="test", download=True))
     elif name in checked and available(name, root):  # torchvision would look no further, and not at what is in them
         checked[name](root)
     elif name in classes:
         old = root / classes[name] / "processed"
         if old.exists():  # torchvision would take it for the data
             raise DataMissing(f"{old} is an old version's of torchvision: delete it and {how_to_get(name)}")
-        _download_images(name, lambda: getattr(datasets, classes[name])(root, download=True))
+        publisher = getattr(optional("torchvision.datasets"), classes[name])
+        _download_images(name, partial(publisher, root, download=True))
     else:
         raise UnknownName.among("downloadable data set", name, (*classes, "svhn", *COVERTYPE, *MUSHROOM, *UCI_FOLDERS))
 
@@ -465,13 +462,17 @@ def open_category(
     Args:
         known: the known classes, 0 to some number: labels index a network's outputs.
 
+    Raises:
+        ValueError: if the known classes are others, or in another order.
+
     Example:
         >>> data = open_category(digits(), known=range(4))
         >>> sorted(set(data.labels.tolist())), sorted(set(data.unknown_labels.tolist()))
         ([0, 1, 2, 3], [4, 5, 6, 7, 8, 9])
     """
-    train = data.train_labels <= known[-1]
-    test = data.test_labels <= known[-1]
+    if len(known) == 0 or list(known) != list(range(len(known))):
+        raise ValueError(f"known must be the classes from 0 up to some number, such as range(4), got {known!r}")
+    train, test = data.train_labels < len(known), data.test_labels < len(known)
     pixels = _channels_first(data.train[train])
     mean, std = (moment((0, 2, 3), keepdim=True) for moment in (pixels.mean, pixels.std))
 
@@ -684,9 +685,9 @@ def _uci_files(name: str) -> dict[str, str]:
 
 
 def _download_uci(name: str, root: Path) -> None:
-    import pooch
     from tqdm import tqdm
 
+    pooch = optional("pooch")
     pooch.get_logger().setLevel("WARNING")  # a bar says enough of 43 small files
     registry = _uci_files(name)
     publisher = pooch.create(path=root / "UCI_Datasets", base_url=UCI_URL, registry=registry, retry_if_failed=2)
@@ -698,8 +699,7 @@ def _download_uci(name: str, root: Path) -> None:
 
 
 def _download_file(name: str, file: _OneFile, root: Path) -> None:
-    import pooch
-
+    pooch = optional("pooch")
     pooch.get_logger().setLevel("WARNING")
     path = root / file.path
     try:
@@ -793,10 +793,9 @@ def covertype(name: str = "covertype-subset", root: Path | None = None) -> Binar
         >>> covertype().inputs.shape
         torch.Size([92962, 54])
     """
-    import pandas
-
     if name not in COVERTYPE:
         raise UnknownName.among("version of Covertype", name, COVERTYPE)
+    pandas = optional("pandas")
     root, file = data_root() if root is None else root, COVERTYPE[name]
     _check_file(root / file.path, file.sha256, name)
     table = pandas.read_csv(root / file.path, header=None if name == "covertype" else "infer").to_numpy(np.float64)
@@ -817,8 +816,7 @@ def mushroom(root: Path | None = None) -> BinaryData:
         >>> mushroom().inputs.shape
         torch.Size([8124, 117])
     """
-    import pandas
-
+    pandas = optional("pandas")
     root, file = data_root() if root is None else root, MUSHROOM["mushroom"]
     _check_file(root / file.path, file.sha256, "mushroom")
     table = pandas.read_csv(root / file.path, header=None, dtype=str)

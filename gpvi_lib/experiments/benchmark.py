@@ -24,14 +24,20 @@ from torch import Tensor
 from gpvi_lib.entropy import elbo_bracket
 from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, gpvi, parvi, train
 from gpvi_lib.experiments.chains import diagnostics, run_hmc, run_nuts
-from gpvi_lib.experiments.evaluation import density_scores, evenly, fixed_draws, generator_of
+from gpvi_lib.experiments.evaluation import (
+    EVALUATION_SEED,
+    density_scores,
+    differing,
+    evenly,
+    fixed_draws,
+    generator_of,
+    reference_arrays,
+)
 from gpvi_lib.experiments.known_targets import BreastCancer, EightSchools, Funnel
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
-from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.latent import LatentSampler
 from gpvi_lib.metrics import wasserstein_1d
-from gpvi_lib.paths import results_root
 from gpvi_lib.samplers import MeanField, Sampler
 from gpvi_lib.targets import Target
 
@@ -125,7 +131,7 @@ REFERENCE = Experiment(
 def reference(name: str, profile: str) -> tuple[Float[Tensor, "m d"], Float[Tensor, "n d"]]:
     """Draws that methods are compared with, and spare ones; in float64, from the record of this profile."""
     source = REFERENCE_OF.get(name, name)
-    draws = reported(source, _reference(source, profile, str(results_root())))
+    draws = reported(source, reference_arrays(REFERENCE, source, profile)["draws"])
     first = len(draws) * REFERENCE_DRAWS // (REFERENCE_DRAWS + SPARE_DRAWS)
     return draws[:first], draws[first:]
 
@@ -135,15 +141,14 @@ def reported(name: str, draws: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return EightSchools(centred=True).of_chains(draws) if name == "eight_schools" else draws
 
 
-@cache
-def _reference(name: str, profile: str, root: str) -> Tensor:
-    return load_or_run(REFERENCE.cell(name, 0, profile)).arrays()["draws"].double()
-
-
 # ---------------------------------------------------------------- scores
 
 DRAWS = 2_000
 LEVEL = 0.9
+BRACKET_SEED, START_SEED = 54_322, 7_000
+"""Of the bracket of L′; and, plus the cell's, of the draws that ``refined`` starts from."""
+THEN = {"seed": 54_321, "level": 0.9, "bracket_seed": 54_322, "start_seed": 7_000}
+"""What the first records were evaluated with, see :func:`differing`."""
 
 
 def quality(draws: Float[Tensor, "n d"], exact: Float[Tensor, "m d"]) -> dict[str, float]:
@@ -228,6 +233,11 @@ def parts(row: str) -> tuple[str, str]:
     return next((name, row[len(name) + 1 :]) for name in TARGETS if row[len(name) + 1 :] in METHODS)
 
 
+def start_seed() -> dict:
+    """The seed of ``refined``'s starts, if it has changed, for a configuration."""
+    return differing(THEN, start_seed=START_SEED)
+
+
 def config(row: str, profile: str) -> dict:
     """Everything but the seed, the reference's configuration included."""
     name, method = parts(row)
@@ -238,6 +248,7 @@ def config(row: str, profile: str) -> dict:
         "draws": size["draws"],
         "reference_profile": profile,
         "reference": REFERENCE.configuration(REFERENCE_OF.get(name, name), profile),
+        **differing(THEN, seed=EVALUATION_SEED, level=LEVEL, bracket_seed=BRACKET_SEED),
     }
     training = {"steps": size["steps"], "history_every": size["steps"]}
     if method == "draws":
@@ -250,7 +261,7 @@ def config(row: str, profile: str) -> dict:
         return common | CHAINED[method] | {"warmup": warmup, "draws_of_a_chain": draws}
     num_steps, burn_in = size["hmc" if method == "hmc" else "short"]
     chains = common | CHAINED[method] | {"num_steps": num_steps, "burn_in": burn_in}
-    return chains | ({"training": training | TRAINED["exact_density"]} if method == "refined" else {})
+    return chains | ({"training": training | TRAINED["exact_density"] | start_seed()} if method == "refined" else {})
 
 
 def seeds(profile: str) -> tuple[int, ...]:
@@ -284,30 +295,48 @@ def _run_trained(config: dict, target: Counted, context: RunContext) -> tuple[Te
 
     def bounds() -> dict[str, float]:
         if isinstance(sampler, LatentSampler):
-            found = elbo_bracket(sampler, target.target, rng=generator_of(sampler, 54_322), **config["bracket"])
+            found = elbo_bracket(sampler, target.target, rng=generator_of(sampler, BRACKET_SEED), **config["bracket"])
             return {key: found[key] for key in ("elbo_low", "elbo_high", "elbo_low_se", "elbo_linearized")}
         return density_scores(sampler, target.target, 10 * config["draws"])
 
     return draws, bounds
 
 
+def chain_start(
+    config: dict, target: Target, unit: Float[Tensor, " d"], context: RunContext, rng: torch.Generator
+) -> Float[Tensor, "c d"]:
+    """Where chains start, in units of ``unit``: draws of N(0, I), or of the sampler that ``training`` trains before."""
+    if not config.get("training"):
+        return torch.randn(config["chains"], target.dim, generator=rng, dtype=unit.dtype, device=rng.device)
+    sampler = trained(config["training"], target, context, rng, unit)
+    return fixed_draws(sampler, config["chains"], seed=START_SEED + context.seed) / unit
+
+
+def chain_draws(
+    config: dict,
+    target: Target,
+    unit: Float[Tensor, " d"],
+    start: Float[Tensor, "c d"],
+    context: RunContext,
+    rng: torch.Generator,
+) -> tuple[Float[Tensor, "c n d"], dict[str, float]]:
+    """HMC in units of ``unit``: the chains' draws in the target's own, their acceptance and their step size."""
+    result = run_hmc(config, lambda u: target.log_prob(unit * u), start, context, rng, adapt=config["adapt"])
+    said = {"acceptance": float(result.acceptance.mean()), "step_size": result.step_size}
+    return unit * result.samples.transpose(0, 1), said
+
+
 def _run_chains(config: dict, target: Counted, context: RunContext) -> tuple[Tensor, Callable[[], dict[str, float]]]:
-    rng = torch.Generator(context.device).manual_seed(context.seed)
-    extra: dict[str, float] = {}
-    if "training" in config:
-        sampler = trained(config["training"], target, context, rng)
-        start = fixed_draws(sampler, config["chains"], seed=7_000 + context.seed)
-        extra["gradients_of_training"] = float(target.gradients)
-    else:
-        start = torch.randn(config["chains"], target.dim, generator=rng, device=rng.device)
+    rng, unit = torch.Generator(context.device).manual_seed(context.seed), torch.ones(target.dim)
+    start = chain_start(config, target, unit, context, rng)
+    extra = {"gradients_of_training": float(target.gradients)} if "training" in config else {}
     if config["sampler"] == "nuts":
         settings = config | {"draws": config["draws_of_a_chain"]}
         chains, info = run_nuts(settings, target.log_prob, start.double(), context)
         extra |= {"divergences": info["divergences"], "step_size": info["step_size"]}
     else:
-        result = run_hmc(config, target.log_prob, start, context, rng, adapt=config["adapt"])
-        chains = result.samples.transpose(0, 1)
-        extra |= {"acceptance": float(result.acceptance.mean()), "step_size": result.step_size}
+        chains, said = chain_draws(config, target, unit, start, context, rng)
+        extra |= said
     if len(chains) < 100:  # of many short ones R-hat says little
         extra["rhat_max"] = float(diagnostics(chains)["rhat"].nan_to_num(1_000).max())
     return evenly(chains.flatten(0, 1), config["draws"]), lambda: extra
@@ -324,14 +353,14 @@ def _warm_up() -> None:
 
 
 def run(config: dict, row: str, context: RunContext) -> Outcome:
-    """Get draws, count what they cost, and compare them with the reference."""
+    """Get draws on the CPU, count what they cost, and compare them with the reference."""
     exact, spare = reference(config["target"], config["reference_profile"])
     if config["method"] == "draws":
         order = torch.randperm(len(spare), generator=torch.Generator().manual_seed(context.seed))
         return Outcome(quality(spare[order[: config["draws"]]], exact))
     _warm_up()
     target = Counted(TARGETS[config["target"]]())
-    alone = replace(context, checkpoint=None)  # seconds each; and a run that resumed would count too few
+    alone = replace(context, checkpoint=None, device=torch.device("cpu"))  # a run that resumed would count too few
     began, processor = time.perf_counter(), time.process_time()
     draws, more = (_run_trained if config["method"] in TRAINED else _run_chains)(config, target, alone)
     processor, seconds = time.process_time() - processor, time.perf_counter() - began

@@ -30,7 +30,6 @@ from gpvi_lib.experiments import (
     livi_toy_reference,
     one_dimensional_regression,
 )
-from gpvi_lib.experiments.chains import run_hmc
 from gpvi_lib.experiments.evaluation import Functions, evenly, fixed_draws
 from gpvi_lib.experiments.function_models import function_rows
 from gpvi_lib.function_priors import weight_scale
@@ -195,7 +194,7 @@ def config(row: str, profile: str) -> dict:
     base = TARGETS[name][1](profile) | {"target": name, "method": method, "batch_size": None}
     if method in CHAINED:
         num_steps, burn_in = benchmark.SIZES[profile]["short"]
-        training = base if method == "refined" else None
+        training = base | benchmark.start_seed() if method == "refined" else None
         return base | SHORT | {"num_steps": num_steps, "burn_in": burn_in, "training": training}
     if name == "table_2":
         base["draws"] = AS_LONG_CHAINS[profile]
@@ -225,27 +224,22 @@ def _draws(config: dict, problem: Problem, context: RunContext) -> tuple[Float[T
     """Draws of a method, and what its chains say."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target, scale, number = problem.target, problem.scale, problem.draws
-    in_units, ones = InUnits(target, scale), torch.ones_like(scale)
     if config["method"] == "langevin":
+        in_units, ones = InUnits(target, scale), torch.ones_like(scale)
         return scale * fixed_draws(benchmark.trained(config, in_units, context, rng, ones), number), {}
     if config["method"] not in CHAINED:
         return fixed_draws(benchmark.trained(config, target, context, rng, scale), number), {}
-    if config["training"]:
-        sampler = benchmark.trained(config["training"], target, context, rng, scale)
-        start = fixed_draws(sampler, config["chains"], seed=7_000 + context.seed) / scale
-    else:
-        start = torch.randn(config["chains"], target.dim, generator=rng, dtype=scale.dtype)
-    result = run_hmc(config, in_units.log_prob, start, context, rng, adapt=config["adapt"])
-    draws = scale * evenly(result.samples.transpose(0, 1).flatten(0, 1), number)
-    return draws, {"acceptance": float(result.acceptance.mean()), "step_size": result.step_size}
+    start = benchmark.chain_start(config, target, scale, context, rng)
+    chains, said = benchmark.chain_draws(config, target, scale, start, context, rng)
+    return evenly(chains.flatten(0, 1), number), said
 
 
 def run(config: dict, row: str, context: RunContext) -> Outcome:
-    """Get draws, count what they cost, and measure them as the target's own experiment does."""
+    """Get draws on the CPU, count what they cost, and measure them as the target's own experiment does."""
     problem = TARGETS[config["target"]][0](config, context.seed)
     counted = benchmark.Counted(problem.target)
     target = problem.target if config["method"] == "f_svgd" else counted  # that asks for more than a density
-    alone = replace(context, checkpoint=None)  # seconds each; and a run that resumed would count too few
+    alone = replace(context, checkpoint=None, device=torch.device("cpu"))  # a run that resumed would count too few
     began, processor = time.perf_counter(), time.process_time()
     draws, more = _draws(config, replace(problem, target=target), alone)
     processor, seconds = time.process_time() - processor, time.perf_counter() - began

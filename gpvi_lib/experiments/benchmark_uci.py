@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 
 from gpvi_lib.experiments import benchmark, uci_regression
-from gpvi_lib.experiments.chains import run_hmc
-from gpvi_lib.experiments.evaluation import evenly, fixed_draws
+from gpvi_lib.experiments.build import with_change
+from gpvi_lib.experiments.evaluation import evenly
 from gpvi_lib.experiments.uci_problem import Measured, Problem, over_sets
 from gpvi_lib.function_priors import weight_scale
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
@@ -36,7 +36,7 @@ def config(method: str, profile: str) -> dict:
     num_steps, burn_in = benchmark.SIZES[profile]["short"]
     chains = benchmark.CHAINED[method] | {"num_steps": num_steps, "burn_in": burn_in}
     shared = {key: base[key] for key in ("sets", "hidden", "noise_median", "samples")}
-    return shared | chains | {"training": base if method == "refined" else None}
+    return shared | chains | {"training": base | benchmark.start_seed() if method == "refined" else None}
 
 
 def _chains(config: dict, problem: Problem, context: RunContext) -> Measured:
@@ -44,15 +44,12 @@ def _chains(config: dict, problem: Problem, context: RunContext) -> Measured:
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target, unit = problem.posterior, weight_scale(problem.posterior)
     if config["training"]:
-        settings = config["training"]
-        settings = settings | {"batch_size": min(settings["batch_size"], target.num_data)}
-        sampler = benchmark.trained(settings, target, context, rng, unit)
-        start = fixed_draws(sampler, config["chains"], seed=7_000 + context.seed) / unit
-    else:
-        start = torch.randn(config["chains"], target.dim, generator=rng, device=context.device)
-    result = run_hmc(config, lambda u: target.log_prob(unit * u), start, context, rng, adapt=config["adapt"])
-    metrics, arrays = problem.outcome(unit * evenly(result.samples.transpose(0, 1).flatten(0, 1), config["samples"]))
-    return metrics | {"acceptance": float(result.acceptance.mean()), "step_size": result.step_size}, arrays
+        batch = min(config["training"]["batch_size"], target.num_data)
+        config = with_change(config, {"training": {"batch_size": batch}})
+    start = benchmark.chain_start(config, target, unit, context, rng)
+    chains, said = benchmark.chain_draws(config, target, unit, start, context, rng)
+    metrics, arrays = problem.outcome(evenly(chains.flatten(0, 1), config["samples"]))
+    return metrics | said, arrays
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:

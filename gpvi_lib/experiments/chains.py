@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ def run_hmc(
     rng: torch.Generator,
     **changes,
 ) -> HMCResult:
-    """:func:`hmc` with the settings of a configuration that it knows, ``HMC_SETTINGS``.
+    """:func:`hmc` with the settings of a configuration that it knows, ``HMC_SETTINGS``; seconds of both phases.
 
     Args:
         config: ``warm_up``, if it has one, holds the settings of a first phase, whose last states start the second.
@@ -39,19 +40,25 @@ def run_hmc(
         rng: all randomness.
         changes: more arguments of :func:`hmc`, or others than the configuration's.
     """
+    before = 0.0
     if config.get("warm_up"):
-        initial = hmc(log_prob, initial, **config["warm_up"], burn_in=0, rng=rng, progress=False).samples[-1]
+        first = hmc(log_prob, initial, **config["warm_up"], burn_in=0, rng=rng, progress=False)
+        initial, before = first.samples[-1], first.seconds
     settings = {key: config[key] for key in HMC_SETTINGS if key in config} | changes
     if isinstance(settings["num_leapfrog"], list):
         settings["num_leapfrog"] = tuple(settings["num_leapfrog"])
     where: dict = {"checkpoint": context.checkpoint, "label": context.label, "progress": context.progress}
-    return hmc(log_prob, initial, **settings, rng=rng, **where)
+    result = hmc(log_prob, initial, **settings, rng=rng, **where)
+    return replace(result, seconds=before + result.seconds)
 
 
 def run_nuts(
     config: dict, log_prob: LogProb, initial: Float[Tensor, "c d"], context: RunContext
 ) -> tuple[Float[Tensor, "c n d"], dict[str, float]]:
-    """:func:`nuts` with the settings of a configuration, ``NUTS_SETTINGS``, and the cell's seed."""
+    """:func:`nuts` with the settings of a configuration, ``NUTS_SETTINGS``, and the cell's seed.
+
+    That seed and its number decide a chain's random numbers: rows that differ in their starts alone share them.
+    """
     settings = {key: config[key] for key in NUTS_SETTINGS}
     where: dict = {"checkpoint": context.checkpoint, "label": context.label, "progress": context.progress}
     return nuts(log_prob, initial, **settings, seed=context.seed, **where)

@@ -293,18 +293,21 @@ def start_at(generator: Generator, mean_field: MeanField) -> None:
     generator.log_noise_scale.data = mean_field.scale.log()
 
 
-def _first_sampler(config: dict, target: ClassificationPosterior, context: RunContext, rng: torch.Generator) -> Sampler:
-    """The sampler that training starts from, itself trained if the configuration has a ``first`` phase."""
+def _first_sampler(
+    config: dict, target: ClassificationPosterior, context: RunContext, rng: torch.Generator
+) -> tuple[Sampler, float]:
+    """The sampler that training starts from, and the seconds of a ``first`` phase if the configuration has one."""
     scale = target.network.fan_in_scale() if config.get("start_scale") == "fan_in" else 1.0
     sampler = build_sampler(config["sampler"], target.dim, scale, rng)
     if "first" not in config:
-        return sampler
+        return sampler, 0.0
     first, alone = config["first"], replace(context, checkpoint=None)
     mean_field = build_sampler(first["sampler"], target.dim, 1.0, rng)
-    train(mean_field, target, build_objective(first["objective"]), first, alone, rng, lambda step, sampler: {})
+    objective = build_objective(first["objective"])
+    result = train(mean_field, target, objective, first, alone, rng, lambda step, sampler: {})
     assert isinstance(sampler, Generator) and isinstance(mean_field, MeanField)
     start_at(sampler, mean_field)
-    return sampler
+    return sampler, result.seconds
 
 
 def _run_hmc(config: dict, judge: Judge, context: RunContext, rng: torch.Generator) -> Outcome:
@@ -333,7 +336,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
         return _run_hmc(config, judge, context, rng)
     prior = ScaleMixturePrior() if config["mixture_prior"] else NormalPrior(config.get("trained_prior_scale", 1.0))
     _, target = classification_problem.posterior(config["problem"], context.device, prior)
-    sampler = _first_sampler(config, target, context, rng)
+    sampler, before = _first_sampler(config, target, context, rng)
     measure = _measure(judge, SAMPLES, config["many"] or SAMPLES)
     result = train(sampler, target, build_objective(config["objective"]), config, context, rng, measure)
     metrics = {key: value for key, value in result.history[-1].items() if key != "step"}
@@ -350,7 +353,8 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     told = [row for row in result.diagnostics if "residual" in row]  # by a helper
     if told:
         arrays |= {f"helper_{key}": torch.tensor([row[key] for row in told]) for key in ("step", "residual")}
-    return Outcome(metrics, {name: array.cpu().contiguous() for name, array in arrays.items()}, result.seconds)
+    seconds = before + result.seconds
+    return Outcome(metrics, {name: array.cpu().contiguous() for name, array in arrays.items()}, seconds)
 
 
 def deviations(method: str, profile: str) -> str:

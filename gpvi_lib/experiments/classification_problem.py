@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpvi_lib.experiments.evaluation import differing
 from gpvi_lib.targets import MLPClassificationPosterior, NormalPrior
 
 CLASS_MEANS = {
@@ -26,6 +27,8 @@ EDGE = 10.0
 GRID_SIDE = {"smoke": 11, "quick": 21, "paper": 41}
 DATA_SEED = 0
 """One data set for each number of classes, so that one reference serves every method and seed."""
+THEN = {"hidden": [10, 10]}
+"""What the first records were made with, see :func:`differing`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class ClassificationData:
     test_labels: Int[Tensor, " T"]
 
 
-def mixture(num_classes: int, num_points: int, rng: torch.Generator) -> tuple[Float[Tensor, "n 2"], Int[Tensor, " n"]]:
+def mixture(
+    num_classes: int, num_points: int, rng: torch.Generator, variance: float = CLASS_VARIANCE
+) -> tuple[Float[Tensor, "n 2"], Int[Tensor, " n"]]:
     """Points of the mixture of section 4.3 (four classes) or appendix D.2 (two), with the component as label.
 
     Raises:
@@ -54,14 +59,15 @@ def mixture(num_classes: int, num_points: int, rng: torch.Generator) -> tuple[Fl
     means = torch.tensor(CLASS_MEANS[num_classes], device=rng.device)
     labels = torch.randint(num_classes, (num_points,), generator=rng, device=rng.device)
     noise = torch.randn(num_points, 2, generator=rng, device=rng.device)
-    return means[labels] + CLASS_VARIANCE**0.5 * noise, labels
+    return means[labels] + variance**0.5 * noise, labels
 
 
 def problem(config: dict, seed: int, device: torch.device | str = "cpu") -> ClassificationData:
     """The data of one seed, the same on every device."""
     rng = torch.Generator().manual_seed(2_000 + seed)
-    train = mixture(config["num_classes"], config["num_train"], rng)
-    test = mixture(config["num_classes"], config["num_test"], rng)
+    classes, variance = config["num_classes"], config["class_variance"]
+    train = mixture(classes, config["num_train"], rng, variance)
+    test = mixture(classes, config["num_test"], rng, variance)
     return ClassificationData(*(part.to(device) for part in (*train, *test)))
 
 
@@ -74,6 +80,7 @@ def problem_config(num_classes: int, data_seed: int = DATA_SEED, prior_scale: fl
         "class_variance": CLASS_VARIANCE,
         "data_seed": data_seed,
         "prior_scale": prior_scale,
+        **differing(THEN, hidden=list(HIDDEN)),
     }
 
 

@@ -7,6 +7,7 @@ another prior scale.
 The committed draws of ``nuts_4``, ``nuts_2`` and ``nuts_4_prior_*`` are NumPyro's, which this module ran at their
 commits. It now runs Pyro's sampler with the same settings, which needs no second copy of the density.
 ``nuts_4_again`` and ``nuts_2_again`` are Pyro's draws from other starts: a third opinion, on the reference itself.
+Computed anew, ``nuts_4`` would share the random numbers of its chains with ``nuts_4_again``, but not the starts.
 
 Weights of a ReLU network can be permuted and rescaled without a change of its outputs, so chains are compared, and
 diagnosed, by predicted probabilities on a grid.

@@ -308,10 +308,10 @@ ALONG_TRAINING = tuple(
 )
 
 OPTIMA = {
-    "banana": {"dim": 2, "noise_dim": 2, "hidden": [20, 20], "noise_scale": 1.0},
+    "banana": GENERATORS["banana"],
     "gaussian_5": {"dim": 5, "noise_dim": 5, "hidden": [40], "noise_scale": 0.5},
     "gaussian_10": {"dim": 10, "noise_dim": 10, "hidden": [40], "noise_scale": 0.5},
-    "wide": {"dim": 20, "noise_dim": 5, "hidden": [32, 32], "noise_scale": 0.5},
+    "wide": GENERATORS["wide"],
 }
 """The cases of ``descent-from-optimum``, by target; only in the last the generator cannot represent the target."""
 

@@ -13,10 +13,10 @@ from functools import partial
 
 import torch
 
-from gpvi_lib.data import KNOWN_CLASSES, load, open_category
-from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
+from gpvi_lib.data import KNOWN_CLASSES
+from gpvi_lib.experiments.build import build_objective, train, with_change
 from gpvi_lib.experiments.evaluation import EVALUATION_SEED, differing, generator_of, history
-from gpvi_lib.experiments.open_category import data_sets, digits_config, image_config, measures, posterior
+from gpvi_lib.experiments.open_category import data_sets, digits_config, image_config, measures, problem
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
 from gpvi_lib.samplers import Generator, Sampler
 
@@ -80,9 +80,7 @@ def map_at_points(sampler: Sampler, seed: int) -> dict[str, float]:
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """Train on the known digits, and look now and then."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
-    data = open_category(load(config["dataset"]), context.device, config["known_classes"])
-    target = posterior(config, data)
-    sampler = build_sampler(config["sampler"], target.dim, target.network.fan_in_scale(), rng)
+    data, target, sampler = problem(config, context, rng)
 
     def look(step: int, sampler: Sampler) -> dict[str, float]:
         found = measures(target, data, sampler, config["evaluation_samples"])[0]

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpvi_lib.experiments.build import build_objective, build_sampler, train, with_change
+from gpvi_lib.experiments.build import build_objective, build_sampler, gpvi, train, with_change
 from gpvi_lib.experiments.evaluation import differing, exact_repulsion, generator_of, history, repulsions
 from gpvi_lib.experiments.printed import ENERGY_STEPS
 from gpvi_lib.kernels import RBF, median_bandwidth, squared_distances
@@ -49,23 +49,17 @@ RESIDUAL = {"kind": "generator", "noise_scale": 1.0, "activation": "tanh"}
 FLOW = {"kind": "flow", "depth": 32, "base_stdev": "table 6"}
 
 
-def _gpvi(inverse: dict, samples: int = SAMPLES) -> dict:
-    return {"kind": "gpvi", "num_samples": samples, "inverse": inverse}
-
-
-def _helper(lr: float) -> dict:
-    return _gpvi({"kind": "helper", "width": 500, "num_layers": 3, "lr": lr}, HELPER_SAMPLES)
-
-
+HELPER = {"kind": "helper", "width": 500, "num_layers": 3, "lr": 1e-4}
+BLOCK = {"kind": "block"}
 SVGD = {"kind": "parvi", "direction": {"kind": "svgd"}, "num_samples": SAMPLES}
 ELBO = {"kind": "elbo", "num_samples": SAMPLES}
 ORIENTED = {"kind": "oriented_elbo", "num_samples": SAMPLES, "floor": 0.01}
 RMSPROP = {"optimizer": "rmsprop", "weight_decay": 1e-3}
 PRINTED = {
-    "gpvi": {"sampler": GENERATOR | {"input_stdev": HELPER_STDEV}, "objective": _helper(1e-4), "steps": 6_000},
+    "gpvi": gpvi(GENERATOR | {"input_stdev": HELPER_STDEV}, HELPER, HELPER_SAMPLES) | {"steps": 6_000},
     "amortized_svgd": {"sampler": GENERATOR, "objective": SVGD, "steps": 8_000},
     "flow": {"sampler": FLOW, "objective": ELBO, "steps": 8_000} | RMSPROP,
-    "gpvi_exact_jac": {"sampler": GENERATOR, "objective": _gpvi({"kind": "block"}), "steps": 5_000},
+    "gpvi_exact_jac": gpvi(GENERATOR, BLOCK, SAMPLES) | {"steps": 5_000},
 }
 # Ours, chosen on the sinusoid with seed 100 and used for all four potentials. The paper's f(z) = g(z) + λz with λ = 1
 # and a smooth g starts near the identity, where nothing folds.
@@ -73,7 +67,7 @@ DECAY = {"lr": 3e-3, "final_lr": 1e-5}
 SMALL = RESIDUAL | {"hidden": [64, 64], "input_stdev": 1.0}
 BEST = {
     "gpvi_exact_density": {"sampler": RESIDUAL | {"input_stdev": 2.0}, "objective": ORIENTED, "steps": 3_000} | DECAY,
-    "gpvi_best": {"sampler": SMALL, "objective": _gpvi({"kind": "block"}), "steps": 8_000} | DECAY,
+    "gpvi_best": gpvi(SMALL, BLOCK, SAMPLES) | {"steps": 8_000} | DECAY,
     "flow_best": {"sampler": FLOW | {"base_stdev": 2.0}, "objective": ELBO, "steps": 4_000}
     | {"lr": 3e-2, "final_lr": 1e-5},
 }
@@ -86,8 +80,8 @@ CONTROLS = {
     "narrow_kernel": PRINTED["amortized_svgd"]
     | {"objective": SVGD | {"direction": {"kind": "svgd", "bandwidth": 0.3}}},
     "plain_elbo": BEST["gpvi_exact_density"] | {"objective": ELBO},
-    "quick_helper": PRINTED["gpvi"] | {"objective": _helper(1e-3), "steps": 3_000},
-    "exact_inverse": PRINTED["gpvi"] | {"objective": _gpvi({"kind": "block"}, HELPER_SAMPLES)},
+    "quick_helper": with_change(PRINTED["gpvi"], {"objective": {"inverse": HELPER | {"lr": 1e-3}}, "steps": 3_000}),
+    "exact_inverse": with_change(PRINTED["gpvi"], {"objective": {"inverse": BLOCK}}),
     "unconfined": BEST["flow_best"] | {"confinement": None},
     "lambda_1": PRINTED["gpvi"] | {"sampler": WITH_LAMBDA | {"input_stdev": 2.0}},
     "lambda_1_exact_jac": PRINTED["gpvi_exact_jac"] | {"sampler": WITH_LAMBDA},
@@ -283,13 +277,13 @@ class Judge:
 
 
 @torch.no_grad()
-def delivered_repulsion(objective: Objective, generator: Sampler, num_samples: int = HELPER_SAMPLES) -> dict:
+def delivered_repulsion(objective: Objective, generator: Sampler) -> dict:
     """How well the helper's repulsion ``R̂`` stands for the exact ``R``, on one fixed batch of noise.
 
     ``delivered`` is the slope ``<R̂, R> / <R, R>`` and ``helper_error`` is ``|R̂ - R| / |R|``: 1 and 0 are perfect.
     Nothing for objectives without a trained helper, and where ``R`` does not exist.
     """
-    found = repulsions(objective, generator, num_samples, EVALUATION_SEED)
+    found = repulsions(objective, generator, HELPER_SAMPLES, EVALUATION_SEED)
     if found is None:
         return {}
     _, exact, estimate = found
@@ -301,14 +295,14 @@ def delivered_repulsion(objective: Objective, generator: Sampler, num_samples: i
 
 
 @torch.no_grad()
-def repulsion_tail(generator: Generator, batches: int = TAIL_BATCHES) -> dict[str, float]:
+def repulsion_tail(generator: Generator) -> dict[str, float]:
     """Root mean square over median of the exact repulsion ``|R_j|`` per point, over batches of ``SAMPLES`` noises.
 
     About 1.2 if the two components are normal; large where few points near a singular Jacobian carry all of it.
     Nothing where one is singular.
     """
     rng, batch_lengths = generator_of(generator, EVALUATION_SEED), []
-    for _ in range(batches):
+    for _ in range(TAIL_BATCHES):
         source, query = generator.noise(SAMPLES, rng), generator.noise(SAMPLES, rng)
         _, weight = RBF()(source, query)
         repulsion = exact_repulsion(generator, source, query, weight)

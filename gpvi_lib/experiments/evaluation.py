@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any, Self
 
@@ -15,10 +16,13 @@ from torch import Tensor
 from gpvi_lib import trust, trust_findings
 from gpvi_lib.inverse import BlockInverse, HelperInverse, kernel_gradients
 from gpvi_lib.kernels import RBF
+from gpvi_lib.lab.experiment import Experiment
+from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.latent import LatentSampler
 from gpvi_lib.metrics import wasserstein_1d
 from gpvi_lib.multiplicative_flows import MultiplicativeFlow
 from gpvi_lib.objectives import Objective
+from gpvi_lib.paths import results_root
 from gpvi_lib.samplers import Generator, MeanField, Particles, Sampler, with_density
 from gpvi_lib.targets import Target
 from gpvi_lib.trust_report import VERDICTS, CheckReport
@@ -93,6 +97,20 @@ def best_row(rows: Sequence[dict[str, float]], name: str) -> dict[str, float]:
     return min(rows[1:], key=lambda row: row[name])
 
 
+# ---------------------------------------------------------------- references
+
+
+def reference_arrays(experiment: Experiment, method: str, profile: str) -> dict[str, Tensor]:
+    """Float64 arrays of a reference's first seed, read once; without a record, or with a stale one, it is run now."""
+    return _reference_arrays(experiment, method, profile, str(results_root()))
+
+
+@cache
+def _reference_arrays(experiment: Experiment, method: str, profile: str, root: str) -> dict[str, Tensor]:
+    record = load_or_run(experiment.cell(method, 0, profile))
+    return {name: array.double() for name, array in record.arrays().items()}
+
+
 # ---------------------------------------------------------------- check
 
 CHECK_THEN = {
@@ -131,7 +149,7 @@ def has_density(sampler: Sampler) -> bool:
 
 
 @torch.no_grad()
-def density_scores(sampler: Sampler, target: Target, num_samples: int, seed: int = EVALUATION_SEED) -> dict[str, float]:
+def density_scores(sampler: Sampler, target: Target, num_samples: int) -> dict[str, float]:
     """ELBO in nats with its standard error, and a generator's share of samples where ``det J < 0``.
 
     Where that share is strictly between 0 and 1, ``f`` is not injective and the ELBO is only claimed (notebook 02).
@@ -139,7 +157,7 @@ def density_scores(sampler: Sampler, target: Target, num_samples: int, seed: int
     """
     if not has_density(sampler):
         return {}
-    x, log_q, sign = with_density(sampler, num_samples, generator_of(sampler, seed))
+    x, log_q, sign = with_density(sampler, num_samples, generator_of(sampler, EVALUATION_SEED))
     elbo = target.log_prob(x) - log_q
     found = {"elbo": float(elbo.mean()), "elbo_se": float(elbo.std() / num_samples**0.5)}
     return found if sign is None else found | {"negative_share": float((sign < 0).double().mean())}

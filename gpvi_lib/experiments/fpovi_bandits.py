@@ -26,6 +26,7 @@ from tqdm.auto import tqdm
 from gpvi_lib import checkpoints
 from gpvi_lib.data import binary, mushroom
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.evaluation import differing
 from gpvi_lib.experiments.function_models import layer_scales
 from gpvi_lib.kernels import squared_distances
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
@@ -41,6 +42,12 @@ EVERY = 50
 FIRST_TRAININGS, FIRST_STEPS, LATER_STEPS = 20, 2_000, 100
 """The first trainings are longer, falling linearly to the later ones."""
 RADIUS = 0.95
+ORDINARY, FIFTH, BEST = (1.0, 0.05), (1.2, 0.05), (50.0, 0.01)
+"""Mean and standard deviation of a reward on the wheel."""
+GOOD, HARM, CHANCE = 5.0, -35.0, 0.5
+"""What eating gives, what it gives where it harms, and how often a poisonous mushroom does."""
+THEN = {"wheel": [0.95, 1.0, 0.05, 1.2, 0.05, 50.0, 0.01], "mushroom": [5.0, -35.0, 0.5]}
+"""The bandits of the first records, see :func:`differing`."""
 BATCH, JITTERED = 512, 64
 PARTICLES = {"kind": "particles", "num": 20}
 SPECS: dict[str, dict] = {
@@ -87,6 +94,8 @@ def config(bandit: str, method: str, profile: str, printed_rounds: bool = False)
     stand_in = bandit == "mushroom" and profile != "paper"
     shared = {"bandit": "digits" if stand_in else bandit, "rounds": _rounds(profile, printed_rounds), "noise": NOISE}
     shared |= {"prior_variance": PRIOR_VARIANCE, "every": EVERY}
+    now = {"wheel": [RADIUS, *ORDINARY, *FIFTH, *BEST], "mushroom": [GOOD, HARM, CHANCE]}
+    shared |= differing(THEN, **{bandit: now[bandit]})
     if is_process(method):
         wide = {"prior_variance": NETWORKS_VARIANCE[bandit]} if method == "gp_as_networks" else {}
         return shared | SPECS[method] | wide
@@ -143,8 +152,9 @@ def eating(name: str, rounds: int, rng: torch.Generator) -> Bandit:
     data = mushroom() if name == "mushroom" else binary("digits-parity")
     rows = torch.randint(len(data.labels), (rounds,), generator=rng)
     poisonous = data.labels[rows] == 1
-    harmed = poisonous & (torch.rand(rounds, generator=rng) < 0.5)
-    eaten, expected = torch.where(harmed, -35.0, 5.0), torch.where(poisonous, -15.0, 5.0)
+    harmed = poisonous & (torch.rand(rounds, generator=rng) < CHANCE)
+    eaten = torch.where(harmed, HARM, GOOD)
+    expected = torch.where(poisonous, CHANCE * HARM + (1 - CHANCE) * GOOD, GOOD)
     nothing = torch.zeros(rounds)
     return Bandit(data.inputs[rows], torch.stack([nothing, eaten], 1), torch.stack([nothing, expected], 1))
 
@@ -155,10 +165,9 @@ def wheel(rounds: int, rng: torch.Generator) -> Bandit:
     radius = torch.rand(rounds, generator=rng).sqrt()
     contexts = torch.stack([radius * angle.cos(), radius * angle.sin()], 1)
     quadrant = (contexts[:, 0] < 0).long() + 2 * (contexts[:, 1] < 0).long()
-    expected = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.2]).repeat(rounds, 1)
-    sd = torch.full_like(expected, 0.05)
+    expected, sd = torch.tensor([*4 * [ORDINARY], FIFTH]).mT[:, None].repeat(1, rounds, 1)
     out = (radius > RADIUS).nonzero()[:, 0]
-    expected[out, quadrant[out]], sd[out, quadrant[out]] = 50.0, 0.01
+    expected[out, quadrant[out]], sd[out, quadrant[out]] = BEST
     return Bandit(contexts, expected + sd * torch.randn(expected.shape, generator=rng), expected)
 
 

@@ -21,7 +21,7 @@ from gpvi_lib.experiments.evaluation import differing, history
 from gpvi_lib.experiments.function_models import conditioned, layer_scales
 from gpvi_lib.function_priors import GaussianProcess, SquaredExponential
 from gpvi_lib.function_space import FunctionPosterior, FunctionSpaceParVI
-from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext
+from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
 from gpvi_lib.networks import FlatMLP
 from gpvi_lib.objectives import Objective, ParVI
 from gpvi_lib.samplers import Particles, Sampler, standard_normal
@@ -60,11 +60,6 @@ def config(method: str, profile: str) -> dict:
     return shared | {"hidden": list(HIDDEN), "steps": steps, "lr": size["lr"], "batch_size": None} | SPECS[method] | {
         "history_every": max(1, steps // size["evaluations"])
     }  # fmt: skip
-
-
-def seeds(profile: str) -> tuple[int, ...]:
-    """Where the particles start; the data are always the same."""
-    return (0,)
 
 
 def data() -> tuple[Float[Tensor, "21 1"], Float[Tensor, " 21"]]:
@@ -178,7 +173,7 @@ EXPERIMENTS = (
         title="Figure 9 of function-space POVI: networks and minibatches against the exact Gaussian-process posterior",
         methods=(*SPECS, *CLOSED),
         config=config,
-        seeds=seeds,
+        seeds=one_seed,
         run=run,
         deviations=deviations,
     ),

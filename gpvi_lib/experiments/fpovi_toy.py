@@ -12,7 +12,6 @@ width, and has the exact posterior under the Gaussian process that function-spac
 from __future__ import annotations
 
 import warnings
-from functools import cache
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from gpvi_lib.experiments.evaluation import (
     fixed_draws,
     function_scores,
     history,
+    reference_arrays,
 )
 from gpvi_lib.experiments.function_gpvi import VALUE_NOISE, function_elbo, log_evidence
 from gpvi_lib.experiments.function_models import (
@@ -41,9 +41,7 @@ from gpvi_lib.experiments.function_models import (
 from gpvi_lib.function_priors import ArcCosine, weight_scale
 from gpvi_lib.hamiltonian import AcceptanceWarning
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
-from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.networks import FlatMLP
-from gpvi_lib.paths import results_root
 from gpvi_lib.samplers import Generator, Sampler, standard_normal
 from gpvi_lib.targets import NormalLikelihood, NormalPrior, Posterior
 
@@ -58,12 +56,16 @@ BOUND_DRAWS = 500
 """Of a generator, for its bound."""
 
 
-THEN = {"seed": 54_321, "grid_points": 161, "near": 0.5, "far": 1.0, "bound_draws": 500, "value_noise": 0.03}
-"""What the first records were evaluated with, see :func:`differing`."""
+THEN = {
+    "seed": 54_321, "grid_points": 161, "near": 0.5, "far": 1.0, "bound_draws": 500, "value_noise": 0.03,
+    "data": [12, 0.0, 0.6, 8, 0.8, 1.0, 0.03],
+}  # fmt: skip
+"""What the first records were made and evaluated with, see :func:`differing`."""
 
 
 def _evaluation(**more: float) -> dict:
-    return differing(THEN, seed=EVALUATION_SEED, grid_points=GRID_POINTS, near=NEAR, far=FAR, **more)
+    now = {"grid_points": GRID_POINTS, "near": NEAR, "far": FAR, "data": [*LEFT, *RIGHT, INPUT_NOISE]}
+    return differing(THEN, seed=EVALUATION_SEED, **now, **more)
 
 
 def data(data_seed: int = 0) -> tuple[Float[Tensor, "20 1"], Float[Tensor, " 20"]]:
@@ -78,26 +80,26 @@ def data(data_seed: int = 0) -> tuple[Float[Tensor, "20 1"], Float[Tensor, " 20"
     return x[:, None], y
 
 
-def grid(data_seed: int = 0) -> Float[Tensor, " g"]:
+def grid() -> Float[Tensor, " g"]:
     """Where functions are compared: from 1 below the smallest input to 1 above the largest."""
-    x, _ = data(data_seed)
+    x, _ = data()
     return torch.linspace(float(x.min()) - FAR, float(x.max()) + FAR, GRID_POINTS, dtype=torch.float64)
 
 
-def regions(data_seed: int = 0) -> dict[str, Bool[Tensor, " g"]]:
+def regions() -> dict[str, Bool[Tensor, " g"]]:
     """Parts of the grid: among the data, in the gap, up to 0.5 beyond the data, and from there to 1 beyond."""
-    x, at = data(data_seed)[0][:, 0], grid(data_seed)
+    x, at = data()[0][:, 0], grid()
     gap = (at > x[: LEFT[0]].max()) & (at < x[LEFT[0] :].min())
     inside = (at >= x.min()) & (at <= x.max())
     near = (at >= x.min() - NEAR) & (at <= x.max() + NEAR)
     return {"data": inside & ~gap, "gap": gap, "near": near & ~inside, "far": ~near}
 
 
-def posterior(width: int, data_seed: int = 0, device: torch.device | str = "cpu") -> Posterior:
+def posterior(width: int, device: torch.device | str = "cpu") -> Posterior:
     """The posterior over the weights, float64."""
     network = FlatMLP([1, width, width, 1])
     scale = layer_scales(network, "fan_out", torch.float64).to(device)
-    x, y = (part.to(device) for part in data(data_seed))
+    x, y = (part.to(device) for part in data())
     return Posterior(network, NormalLikelihood(NOISE), x, y, NormalPrior(scale))
 
 
@@ -154,12 +156,7 @@ def run_reference(config: dict, method: str, context: RunContext) -> Outcome:
 
 def read_reference(method: str, profile: str) -> Float[Tensor, "m g"]:
     """Draws of the reference of a profile, from its record; where there is none, or a stale one, sampled now."""
-    return _read_reference(method, profile, str(results_root()))
-
-
-@cache
-def _read_reference(method: str, profile: str, root: str) -> Tensor:
-    return load_or_run(REFERENCE.cell(method, 0, profile)).arrays()["functions"].double()
+    return reference_arrays(REFERENCE, method, profile)["functions"]
 
 
 REFERENCE = Experiment(

@@ -166,13 +166,13 @@ def hold_out(data: RegressionData, share: float, seed: int) -> tuple[RegressionD
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:
-    """Train on one split; scores of the last step, or of that which held-out rows choose. ``gp`` trains nothing."""
+    """Train on one split; scores of the last step, or of that which held-out rows choose; ``gp`` on the CPU."""
     data = regression(config["set"], context.seed)
     held_out = None
     if "validation" in config:
         data, inner = hold_out(data, config["validation"], context.seed)
         held_out = Problem(inner, config, context.device)
-    problem = Problem(data, config, context.device)
+    problem = Problem(data, config, torch.device("cpu") if method == "gp" else context.device)
     target = problem.posterior
     if method == "gp":
         predictive, noise = exact_process(problem, config["noises"])
@@ -234,7 +234,7 @@ def deviations(name: str, shape: str, method: str, profile: str) -> str:
         parts.append("exact posterior of the closed-form prior, σ by evidence")
     if method in WITHOUT:
         parts.append(WITHOUT[method])
-    if SPECS[method].get("objective", {}).get("kind") == "parvi":
+    if SPECS[method].get("objective", {}).get("kind") == "parvi" and "prior_factor" not in SPECS[method]:
         parts.append("σ inferred under a log-normal prior (printed: inverse gamma)")
     if is_ours(method) and method != "gp":
         points = SPECS[method]["objective"]["prior_points"]

@@ -96,7 +96,7 @@ def log_evidence(target: Posterior) -> float:
 class FunctionELBO(Objective):
     r"""GPVI in function space: minus the semi-implicit ELBO of a generator's function values.
 
-    .. math:: E\Bigl[\log p(y \mid f) + \log p(f(x)) - \log 	frac1S \sum_{j} q(f(x) \mid z_j, h_j)\Bigr]
+    .. math:: E\Bigl[\log p(y \mid f) + \log p(f(x)) - \log \tfrac1S \sum_{j} q(f(x) \mid z_j, h_j)\Bigr]
 
     over the S draws of a step, each of them a component of the density of all. That is a lower bound of the ELBO of the
     mixture over all z, and the tighter the more draws there are (Yin and Zhou 2018).

@@ -55,8 +55,8 @@ def posterior(data: Images, hidden: list[int], output_variance: float | None) ->
     """The posterior of a ReLU perceptron with centred logits and the prior of the paper's code, ``N(0, 1 / outputs)``.
 
     Args:
-        output_variance: the prior variance of a logit, in the mean over training images, by the scale of the output
-            layer; ``None`` leaves it as it is.
+        output_variance: the prior variance of a logit, in the mean over the first 200 training images, by the scale of
+            the output layer; ``None`` leaves it as it is.
     """
     network = FlatModule(nn.Sequential(mlp([data.inputs.shape[1], *hidden, 10]), Centred()))
     scale = layer_scales(network, "fan_out", torch.float32).to(data.inputs.device)

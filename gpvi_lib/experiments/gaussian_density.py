@@ -149,16 +149,14 @@ def errors(covariance: Float[Tensor, "d d"], generator: Generator) -> dict[str, 
 
 
 @torch.no_grad()
-def delivered_repulsion(
-    objective: GPVI, generator: Generator, num_samples: int = REPULSION_SAMPLES
-) -> Float[Tensor, " d"]:
+def delivered_repulsion(objective: GPVI, generator: Generator) -> Float[Tensor, " d"]:
     """The fraction of the exact repulsion that the helper delivers, along each left singular vector of the Jacobian.
 
     With exact ``R`` and the helper's ``R̂`` on one fixed batch of noise, the slope ``<R̂, R> / <R, R>`` of the
     components along ``u_i``, from the widest direction to the narrowest: 1 is perfect, 0 means that nothing keeps
     the samples apart there. NaN before the helper's first update.
     """
-    found = repulsions(objective, generator, num_samples, REPULSION_SEED)
+    found = repulsions(objective, generator, REPULSION_SAMPLES, REPULSION_SEED)
     if found is None:
         return torch.full((generator.dim,), torch.nan)
     source, exact, estimate = found
@@ -168,9 +166,7 @@ def delivered_repulsion(
 
 
 @torch.no_grad()
-def critic_quality(
-    critic: SteinCritic, generator: Generator, covariance: Float[Tensor, "d d"], num_samples: int = CRITIC_SAMPLES
-) -> dict[str, float]:
+def critic_quality(critic: SteinCritic, generator: Generator, covariance: Float[Tensor, "d d"]) -> dict[str, float]:
     """How well a Stein critic knows its direction, on one fixed batch of noise.
 
     At ``x = Wz + b`` the exact direction is ``φ = ∇log q - ∇log p = Σ⁻¹x - W⁻ᵀz``.
@@ -183,7 +179,7 @@ def critic_quality(
     names = ["critic_signal", "critic_error", *(f"delivered_{i}" for i in range(generator.dim))]
     if critic.network is None:
         return dict.fromkeys(names, float("nan"))
-    z = generator.noise(num_samples, torch.Generator(generator.output.weight.device).manual_seed(CRITIC_SEED))
+    z = generator.noise(CRITIC_SAMPLES, torch.Generator(generator.output.weight.device).manual_seed(CRITIC_SEED))
     estimate = -2 * critic.l2_weight * critic.network(generator(z)).cpu().double()
     jacobian, offset = affine(generator)
     z = z.cpu().double()

@@ -86,8 +86,8 @@ BLOCK = {"kind": "gpvi", "num_samples": 32, "inverse": {"kind": "block"}}
 ELBO = {"kind": "elbo", "num_samples": 32}
 SHOWN_POINTS = 8
 """Points z whose eigenvalues of A + Λ_1 a record keeps."""
-THEN = {"seed": 54_321, "posterior_samples": 100, "shown_points": 8}
-"""What the first records were evaluated with, see :func:`differing`."""
+THEN = {"seed": 54_321, "posterior_samples": 100, "shown_points": 8, "hidden": [10, 10]}
+"""What the first records were made and evaluated with, see :func:`differing`."""
 SIZES = {
     "smoke": {"steps": 3, "points": 16, "evaluations": 1, "seeds": 1},
     "quick": {"steps": 300, "points": 100, "evaluations": 3, "seeds": 1},
@@ -123,6 +123,7 @@ def config(method: str, profile: str) -> dict:
     """Everything but the seed, for ``injectivity``."""
     size = SIZES[profile]
     steps = size["steps"]
+    evaluation = {"posterior_samples": POSTERIOR_SAMPLES, "shown_points": SHOWN_POINTS}
     return {
         "num_classes": 4,
         "num_train": 100,
@@ -135,7 +136,7 @@ def config(method: str, profile: str) -> dict:
         "evaluation_points": size["points"],
         "leave_out_head": False,
         **SPECS[method],
-        **differing(THEN, seed=EVALUATION_SEED, posterior_samples=POSTERIOR_SAMPLES, shown_points=SHOWN_POINTS),
+        **differing(THEN, seed=EVALUATION_SEED, hidden=list(HIDDEN), **evaluation),
     }
 
 

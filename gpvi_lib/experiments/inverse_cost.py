@@ -103,11 +103,11 @@ class PeakMemory(TorchDispatchMode):
         self.peak = max(self.peak, self.live)
 
 
-def generator(config: dict, dim: int, rng: torch.Generator, dtype: torch.dtype = torch.float32) -> Generator:
+def generator(config: dict, dim: int, rng: torch.Generator) -> Generator:
     """An untrained generator with ``k = min(noise_dim, d)``."""
     noise_dim, scale = min(config["noise_dim"], dim), config["noise_scale"]
     size = (dim, noise_dim, config["hidden"])
-    return Generator(*size, noise_scale=scale, activation="relu", rng=rng, dtype=dtype, device=rng.device)
+    return Generator(*size, noise_scale=scale, activation="relu", rng=rng, device=rng.device)
 
 
 def _median_ms(call, min_run_time: float) -> tuple[float, float]:

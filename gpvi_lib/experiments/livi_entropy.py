@@ -15,7 +15,7 @@ from torch import Tensor
 from gpvi_lib.entropy import elbo_bracket, linearization_correction, linearized_entropy
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.evaluation import EVALUATION_SEED, generator_of, history
-from gpvi_lib.experiments.livi_problem import LONG_BRIDGE, NOISE, evaluated, posterior
+from gpvi_lib.experiments.livi_problem import BRACKETS, LONG_BRIDGE, NOISE, evaluated, posterior
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
 from gpvi_lib.latent import LatentSampler
 
@@ -51,31 +51,16 @@ LABELS = {f"{name}_{sigma:g}": f"{said}, σ = {sigma:g}" for name, said in NAMES
 LABELS["full_trained"] = "L′, one s per weight"
 """Method -> its name for a reader: what its generator was trained with."""
 SIZES: dict[str, dict] = {
-    "smoke": {
-        "steps": 6,
-        "evaluations": 2,
-        "latents": 20,
-        "bracket": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150, "values": 20},
-    },
-    "quick": {
-        "steps": 300,
-        "evaluations": 5,
-        "latents": 200,
-        "bracket": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500, "values": 500},
-    },
-    "paper": {
-        "steps": STEPS,
-        "evaluations": 20,
-        "latents": 1_000,
-        "bracket": {"num_samples": 150, "draws": 2, "temperatures": 600, "regression": 2_000, "values": 20_000},
-    },
+    "smoke": {"steps": 6, "evaluations": 2, "latents": 20},
+    "quick": {"steps": 300, "evaluations": 5, "latents": 200},
+    "paper": {"steps": STEPS, "evaluations": 20, "latents": 1_000},
 }
 
 
 def config(method: str, profile: str) -> dict:
     """Everything but the seed; ``bracket`` holds the arguments of :func:`elbo_bracket`."""
     size = SIZES[profile]
-    bracket = size["bracket"] | (LONG_BRIDGE if (method, profile) == ("full_trained", "paper") else {})
+    bracket = BRACKETS[profile] | (LONG_BRIDGE if (method, profile) == ("full_trained", "paper") else {})
     shared = {"noise": NOISE, "latents": size["latents"], "bracket": bracket, "stopped": list(STOPPED)}
     every = max(1, size["steps"] // size["evaluations"])
     return shared | {"steps": size["steps"], "final_lr": 1e-5, "history_every": every} | SPECS[method] | evaluated()

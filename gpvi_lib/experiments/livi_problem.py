@@ -25,6 +25,12 @@ NUM_LEFT, NUM_RIGHT = 38, 32
 NOISE = 0.3
 HIDDEN = (7, 10)
 WEIGHTS = 105
+BRACKETS: dict[str, dict[str, int]] = {
+    "smoke": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150, "values": 20},
+    "quick": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500, "values": 500},
+    "paper": {"num_samples": 150, "draws": 2, "temperatures": 600, "regression": 2_000, "values": 20_000},
+}
+"""Arguments of :func:`~gpvi_lib.elbo_bracket` by profile."""
 LONG_BRIDGE = {"temperatures": 20_000}
 """Of a bracket, where s is trained and large: with 600 it is some nats wide."""
 GRID = torch.linspace(-1.92, 1.92, 97, dtype=torch.float64)
@@ -43,14 +49,16 @@ THEN = {
     "grid": [-1.92, 1.92, 97],
     "regions": {"data": 34, "gap": 31, "outside": 32},
     "fresh": 1_000,
+    "data": [0.61, 1.28, 38, 32],
+    "hidden": [7, 10],
 }
-"""What the first records were evaluated with, see :func:`differing`."""
+"""What the first records were made and evaluated with, see :func:`differing`."""
 
 
 def evaluated() -> dict:
-    """The constants of the evaluation that have changed, for a configuration."""
-    now = {"grid": span(GRID), "regions": sizes(REGIONS), "fresh": FRESH}
-    return differing(THEN, seed=EVALUATION_SEED, **now)
+    """The constants of the problem and the evaluation that have changed, for a configuration."""
+    now = {"grid": span(GRID), "regions": sizes(REGIONS), "fresh": FRESH, "hidden": list(HIDDEN)}
+    return differing(THEN, seed=EVALUATION_SEED, data=[INNER, OUTER, NUM_LEFT, NUM_RIGHT], **now)
 
 
 def true_function(x: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from gpvi_lib.entropy import elbo_bracket
 from gpvi_lib.experiments.build import build_objective, build_sampler, train
 from gpvi_lib.experiments.evaluation import EVALUATION_SEED, density_scores, fixed_draws, generator_of, history
 from gpvi_lib.experiments.livi_problem import (
+    BRACKETS,
     FRESH,
     HIDDEN,
     LONG_BRIDGE,
@@ -101,27 +102,9 @@ SPECS: dict[str, dict] = {
     },
 }  # fmt: skip
 SIZES: dict[str, dict] = {
-    "smoke": {
-        "steps": 6,
-        "evaluations": 2,
-        "draws": 20,
-        "bracket": {"num_samples": 6, "draws": 2, "temperatures": 3, "regression": 150, "values": 20},
-        "seeds": 1,
-    },
-    "quick": {
-        "steps": 400,
-        "evaluations": 4,
-        "draws": 200,
-        "bracket": {"num_samples": 60, "draws": 2, "temperatures": 60, "regression": 500, "values": 500},
-        "seeds": 1,
-    },
-    "paper": {
-        "steps": None,
-        "evaluations": 10,
-        "draws": 1_000,
-        "bracket": {"num_samples": 150, "draws": 2, "temperatures": 600, "regression": 2_000, "values": 20_000},
-        "seeds": 3,
-    },
+    "smoke": {"steps": 6, "evaluations": 2, "draws": 20, "seeds": 1},
+    "quick": {"steps": 400, "evaluations": 4, "draws": 200, "seeds": 1},
+    "paper": {"steps": None, "evaluations": 10, "draws": 1_000, "seeds": 3},
 }
 
 
@@ -132,7 +115,7 @@ def config(method: str, profile: str) -> dict:
     if size["steps"] is not None:
         chosen["steps"] = size["steps"]
         chosen |= {"from_mode": size["steps"]} if "from_mode" in chosen else {}
-    bracket = size["bracket"]
+    bracket = BRACKETS[profile]
     if chosen["sampler"] == DIAGONAL and profile == "paper":
         bracket = bracket | LONG_BRIDGE
     shared = {"noise": NOISE, "draws": size["draws"], "bracket": bracket, "reference_profile": profile}
@@ -171,16 +154,17 @@ def elbo_scores(sampler: Sampler, target: Posterior, bracket: dict[str, int]) ->
     return found | bounds
 
 
-def _start_at_mode(sampler: Sampler, target: RegressionPosterior, config: dict, context: RunContext) -> None:
-    """Set the generator's output bias to a mode of the posterior."""
+def _start_at_mode(sampler: Sampler, target: RegressionPosterior, config: dict, context: RunContext) -> float:
+    """Set the generator's output bias to a mode of the posterior; returns the seconds that finding it took."""
     rng = torch.Generator(context.device).manual_seed(1_000 + context.seed)
     start = build_sampler({"kind": "particles", "num": 1}, target.dim, target.prior.scale, rng)
     settings = {"steps": config["from_mode"], "lr": 1e-2, "final_lr": 1e-4, "history_every": config["from_mode"]}
     alone = RunContext(context.device, context.seed, None, context.label, context.progress)
-    train(start, target, build_objective({"kind": "map"}), settings, alone, rng, lambda step, sampler: {})
+    result = train(start, target, build_objective({"kind": "map"}), settings, alone, rng, lambda step, sampler: {})
     assert isinstance(start, Particles) and isinstance(sampler, Generator)
     with torch.no_grad():
         sampler.output.bias.copy_(start.x[0])
+    return result.seconds
 
 
 def run(config: dict, method: str, context: RunContext) -> Outcome:
@@ -192,8 +176,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     scale = config["prior_scale"]
     reference = read_reference(config["reference_profile"])
     sampler = build_sampler(config["sampler"], target.dim, scale, rng)
-    if "from_mode" in config:
-        _start_at_mode(sampler, known, config, context)
+    before = _start_at_mode(sampler, known, config, context) if "from_mode" in config else 0.0
 
     def weights(sampler: Sampler) -> Float[Tensor, "n d"]:
         return fixed_draws(sampler, config["draws"])[:, -WEIGHTS:]
@@ -216,7 +199,7 @@ def run(config: dict, method: str, context: RunContext) -> Outcome:
     scales = getattr(sampler, "noise_scale", None)
     if isinstance(scales, Tensor):
         arrays["noise_scale"] = scales.detach().cpu().clone()
-    return Outcome(metrics, arrays, result.seconds)
+    return Outcome(metrics, arrays, before + result.seconds)
 
 
 def deviations(method: str, profile: str) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from gpvi_lib.experiments.chains import diagnostics, run_hmc
-from gpvi_lib.experiments.evaluation import Functions, evenly
+from gpvi_lib.experiments.evaluation import Functions, evenly, reference_arrays
 from gpvi_lib.experiments.livi_problem import (
     FRESH,
     HIDDEN,
@@ -24,8 +22,6 @@ from gpvi_lib.experiments.livi_problem import (
 )
 from gpvi_lib.experiments.output_layer import HiddenLayerPosterior
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, one_seed
-from gpvi_lib.lab.runner import load_or_run
-from gpvi_lib.paths import results_root
 from gpvi_lib.targets import RegressionPosterior
 
 
@@ -102,12 +98,7 @@ REFERENCE = Experiment(
 
 def read_reference(profile: str) -> Functions:
     """The reference of a profile, from its record; where there is none, or a stale one, it is sampled now."""
-    return _read_reference(profile, str(results_root()))
-
-
-@cache
-def _read_reference(profile: str, root: str) -> Functions:
-    arrays = {name: array.double() for name, array in load_or_run(REFERENCE.cell("hmc", 0, profile)).arrays().items()}
+    arrays = reference_arrays(REFERENCE, "hmc", profile)
     return Functions(arrays["mean"], arrays["sd"], arrays["functions"])
 
 

@@ -13,7 +13,6 @@ compares every method with it, in the space of functions: distributions of ``f(x
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 import torch
@@ -32,6 +31,7 @@ from gpvi_lib.experiments.evaluation import (
     everywhere_and,
     fixed_draws,
     history,
+    reference_arrays,
     sizes,
     span,
 )
@@ -39,10 +39,8 @@ from gpvi_lib.experiments.output_layer import HiddenLayerPosterior
 from gpvi_lib.experiments.printed import LINE_STEPS
 from gpvi_lib.function_priors import ArcCosine
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score, one_seed
-from gpvi_lib.lab.runner import load_or_run
 from gpvi_lib.metrics import regression_log_likelihood
 from gpvi_lib.networks import FlatMLP
-from gpvi_lib.paths import results_root
 from gpvi_lib.samplers import Generator, Sampler
 from gpvi_lib.targets import NormalPrior, RegressionPosterior
 
@@ -74,13 +72,14 @@ THEN = {
     "regions": {"data": 66, "middle": 31, "outside": 16},
     "test_points": 1_000,
     "tails": 20,
+    "data": [76, 4],
 }
-"""What the first records were evaluated with, see :func:`differing`."""
+"""What the first records were made and evaluated with, see :func:`differing`."""
 
 
 def _evaluation() -> dict:
     now = {"grid": span(GRID), "regions": sizes(REGIONS), "test_points": TEST_POINTS, "tails": TAILS}
-    return differing(THEN, seed=EVALUATION_SEED, **now)
+    return differing(THEN, seed=EVALUATION_SEED, data=[NUM_DENSE, NUM_SPARSE], **now)
 
 
 def true_function(x: Tensor) -> Tensor:
@@ -174,20 +173,20 @@ def fresh_log_likelihood(target: RegressionPosterior, w: Float[Tensor, "n d"], d
 
 
 @torch.no_grad()
-def noise_share(sampler: Sampler, target: RegressionPosterior, heads: int, tails: int = TAILS) -> dict[str, float]:
+def noise_share(sampler: Sampler, target: RegressionPosterior, heads: int) -> dict[str, float]:
     """In each region, the part of the variance of ``f(x)`` that comes from ``λz`` beyond the first k coordinates.
 
-    By the law of total variance: ``E[Var(f(x) | z_{:k})] / Var f(x)``, both as means over the region, from ``tails``
+    By the law of total variance: ``E[Var(f(x) | z_{:k})] / Var f(x)``, both as means over the region, from ``TAILS``
     values of ``z_{k:}`` for each of ``heads`` values of ``z_{:k}``. Empty for samplers without λ.
     """
     if not isinstance(sampler, Generator) or sampler.log_noise_scale is None:
         return {}
     rng = torch.Generator(target.inputs.device).manual_seed(EVALUATION_SEED)
-    z = sampler.noise(heads * tails, rng)
-    z[:, : sampler.noise_dim] = z[:heads, : sampler.noise_dim].repeat_interleave(tails, 0)
+    z = sampler.noise(heads * TAILS, rng)
+    z[:, : sampler.noise_dim] = z[:heads, : sampler.noise_dim].repeat_interleave(TAILS, 0)
     f = functions(target, sampler(z)).double().cpu()
-    within = f.unflatten(0, (heads, tails)).var(1).mean(0)
-    total = f.unflatten(0, (heads, tails)).mean(1).var(0) + (1 - 1 / tails) * within
+    within = f.unflatten(0, (heads, TAILS)).var(1).mean(0)
+    total = f.unflatten(0, (heads, TAILS)).mean(1).var(0) + (1 - 1 / TAILS) * within
     return {f"noise_share_{name}": float(within[at].mean() / total[at].mean()) for name, at in REGIONS.items()}
 
 
@@ -251,12 +250,7 @@ def _thinned(f: Float[Tensor, "n g"], kept: int, held_out: int) -> tuple[Tensor,
 
 def read_reference(method: str, profile: str) -> Reference:
     """The reference of a profile, from its record; where there is none, or a stale one, it is sampled now."""
-    return _read_reference(method, profile, str(results_root()))
-
-
-@cache
-def _read_reference(method: str, profile: str, root: str) -> Reference:
-    arrays = {name: array.double() for name, array in load_or_run(REFERENCE.cell(method, 0, profile)).arrays().items()}
+    arrays = reference_arrays(REFERENCE, method, profile)
     return Reference(arrays["mean"], arrays["sd"], arrays["functions"], arrays["held_out"])
 
 

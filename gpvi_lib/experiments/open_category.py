@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpvi_lib.data import ALL_CLASSES, KNOWN_CLASSES, OpenCategory, load, open_category
-from gpvi_lib.experiments.build import build_objective, build_sampler, train
+from gpvi_lib.experiments.build import build_objective, build_sampler, elbo, gpvi, parvi, train
 from gpvi_lib.experiments.evaluation import differing, fixed_draws, generator_of, history
 from gpvi_lib.experiments.printed import CIFAR10_EPOCHS, IMAGE_GENERATORS, MNIST_EPOCHS
 from gpvi_lib.lab.experiment import Experiment, Outcome, RunContext, Score
@@ -112,41 +112,34 @@ def _methods(size: dict) -> dict[str, dict]:
     helper = {"kind": "helper", "width": size["helper"], "num_layers": 3, "lr": 1e-4}
     directions = {"svgd": {"kind": "svgd"}, "gfsf": {"kind": "gfsf"}, "ksd": critic}
 
-    def gpvi(inverse: dict) -> dict:
-        return {"kind": "gpvi", "num_samples": SAMPLES, "inverse": inverse}
-
-    elbo = {"kind": "elbo", "num_samples": SAMPLES}
-    specs: dict[str, tuple[dict, dict]] = {
-        name: (particles, {"kind": "parvi", "direction": spec}) for name, spec in directions.items()
-    }
-    for name, spec in directions.items():
-        specs[f"amortized_{name}"] = (plain, {"kind": "parvi", "direction": spec, "num_samples": SAMPLES})
+    block = {"kind": "block"}
+    specs = {name: parvi(particles, spec) for name, spec in directions.items()}
+    specs |= {f"amortized_{name}": parvi(plain, spec, SAMPLES) for name, spec in directions.items()}
     specs |= {
-        "mf_vi": ({"kind": "mean_field", "scale": 0.1}, elbo),
-        "deep_ensemble": (particles, {"kind": "likelihood"}),
-        "gpvi": (noisy, gpvi(helper)),
-        "gpvi_best": (ours, gpvi({"kind": "block"})),
-        "gpvi_exact_density": (ours, elbo),
+        "mf_vi": elbo({"kind": "mean_field", "scale": 0.1}, SAMPLES),
+        "deep_ensemble": {"sampler": particles, "objective": {"kind": "likelihood"}},
+        "gpvi": gpvi(noisy, helper, SAMPLES),
+        "gpvi_best": gpvi(ours, block, SAMPLES),
+        "gpvi_exact_density": elbo(ours, SAMPLES),
     }
     wide = "best_prior_scale" in size
     if wide:
         specs |= {f"{name}_best": specs[name] for name in ("svgd", "amortized_svgd")}
-        specs["gpvi_authors"] = (one_noise_scale(plain, 0.01), gpvi({"kind": "block"}))
+        specs["gpvi_authors"] = gpvi(one_noise_scale(plain, 0.01), block, SAMPLES)
     priors = {"mf_vi": "scale_mixture", "gpvi_authors": "flat"}
     return {
-        name: {
-            "sampler": sampler,
-            "objective": objective,
+        name: spec
+        | {
             "prior": priors.get(name, "normal"),
-            "lr": size["lr"].get(name, size["lr"][sampler["kind"]]),  # a method's own rate, or that of its sampler
+            "lr": size["lr"].get(name, size["lr"][spec["sampler"]["kind"]]),  # a method's own, or its sampler's
         }
         | (
             {"noise_scale_lr": size["noise_scale_lr"]}
-            if sampler.get("train_noise_scale") and "noise_scale_lr" in size
+            if spec["sampler"].get("train_noise_scale") and "noise_scale_lr" in size
             else {}
         )
         | ({"prior_scale": size["best_prior_scale"]} if wide and is_ours(name) else {})
-        for name, (sampler, objective) in specs.items()
+        for name, spec in specs.items()
     }
 
 
@@ -440,12 +433,19 @@ def _of_a_generator(
     return found
 
 
+def problem(
+    config: dict, context: RunContext, rng: torch.Generator
+) -> tuple[OpenCategory, ClassificationPosterior, Sampler]:
+    """The data, the posterior and the untrained sampler of a configuration."""
+    data = open_category(load(config["dataset"]), context.device, config["known_classes"])
+    target = posterior(config, data)
+    return data, target, build_sampler(config["sampler"], target.dim, target.network.fan_in_scale(), rng)
+
+
 def run(config: dict, method: str, context: RunContext) -> Outcome:
     """Train one method on the known classes and measure it on all."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
-    data = open_category(load(config["dataset"]), context.device, config["known_classes"])
-    target = posterior(config, data)
-    sampler = build_sampler(config["sampler"], target.dim, target.network.fan_in_scale(), rng)
+    data, target, sampler = problem(config, context, rng)
     samples = config["evaluation_samples"]
 
     def measure(step: int, sampler: Sampler) -> dict[str, float]:

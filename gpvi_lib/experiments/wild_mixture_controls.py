@@ -1,4 +1,4 @@
-r"""What Figure 2 of Wild VI depends on: the first step sizes, their ceiling, where the chain starts, the bandwidth.
+r"""What Figure 2 of Wild VI depends on: first step sizes, their ceiling, the number of samples, where the chain starts.
 
 Cells of :mod:`.wild_mixture` with one thing changed. Steps made by hand are chosen by the exact divergence.
 """

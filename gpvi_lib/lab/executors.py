@@ -14,10 +14,13 @@ from gpvi_lib.errors import GPVIError, UnknownName
 from gpvi_lib.extras import optional
 from gpvi_lib.paths import build_root
 
+MINUTES = 24 * 60
+"""The time limit of a job of Slurm."""
+
 
 @contextmanager
-def dask(scheduler: str | None, minutes: int) -> Iterator[Any]:
-    """The workers of the Dask scheduler at an address such as ``tcp://host:8786``; ``minutes`` does not apply."""
+def dask(scheduler: str | None) -> Iterator[Any]:
+    """The workers of the Dask scheduler at an address such as ``tcp://host:8786``."""
     if scheduler is None:
         raise GPVIError("the executor dask needs its scheduler's address: --scheduler tcp://host:8786")
     distributed = optional("distributed", "cluster")
@@ -32,27 +35,26 @@ def dask(scheduler: str | None, minutes: int) -> Iterator[Any]:
 
 
 @contextmanager
-def slurm(scheduler: str | None, minutes: int) -> Iterator[Any]:
-    """Jobs of Slurm through submitit, one for each cell, ``minutes`` long at most; of processes here for "local"."""
+def slurm(scheduler: str | None) -> Iterator[Any]:
+    """Slurm's jobs through submitit, one for each cell, a day long at most; for "local" processes here, all at once."""
     submitit = optional("submitit", "cluster")
     cluster = scheduler or "slurm"
     try:
         executor = submitit.AutoExecutor(build_root() / "slurm", cluster=cluster)
     except (RuntimeError, ValueError) as error:
         raise GPVIError(f"submitit cannot use {cluster}: {error}") from None
-    executor.update_parameters(timeout_min=minutes)
+    executor.update_parameters(timeout_min=MINUTES)
     yield executor
 
 
-EXECUTORS: dict[str, Callable[[str | None, int], AbstractContextManager]] = {"dask": dask, "slurm": slurm}
+EXECUTORS: dict[str, Callable[[str | None], AbstractContextManager]] = {"dask": dask, "slurm": slurm}
 
 
-def connect(name: str, scheduler: str | None = None, minutes: int = 24 * 60) -> AbstractContextManager:
+def connect(name: str, scheduler: str | None = None) -> AbstractContextManager:
     """The executor of that name as a context.
 
     Args:
         scheduler: Dask's address, or submitit's cluster.
-        minutes: a job's time limit, for Slurm.
 
     Raises:
         UnknownName: if there is none of that name.
@@ -60,4 +62,4 @@ def connect(name: str, scheduler: str | None = None, minutes: int = 24 * 60) -> 
     """
     if name not in EXECUTORS:
         raise UnknownName.among("executor", name, EXECUTORS)
-    return EXECUTORS[name](scheduler, minutes)
+    return EXECUTORS[name](scheduler)

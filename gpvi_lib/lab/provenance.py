@@ -26,6 +26,26 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def kind_of_device(name: str | torch.device) -> str:
+    """Return which of :data:`DEVICES` a name asks for, whether or not this machine has one.
+
+    Raises:
+        UnknownName: if torch has no such kind of device.
+    """
+    if name == "auto":
+        return "auto"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in DEVICES:
+        raise UnknownName.among("device", str(name), DEVICES)
+    return kind
+
+
 def as_device(name: str | torch.device) -> torch.device:
     """The device called `name`: "cpu", "cuda", "cuda:1", "mps", or "auto" for a GPU where there is one.
 
@@ -36,14 +56,9 @@ def as_device(name: str | torch.device) -> torch.device:
         UnknownName: if torch has no such kind of device.
         GPVIError: if this machine or this build of torch has none.
     """
-    if name == "auto":
+    if kind_of_device(name) == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise UnknownName.among("device", str(name), ("auto", "cpu", "cuda", "mps"))
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise GPVIError(f"device {str(name)!r} is not available: torch sees {found} CUDA GPUs; use --device cpu")

@@ -114,13 +114,13 @@ def read(path: Path, find: Callable[[str], Experiment]) -> list[QueuedCell]:
 
 
 def state(queued: QueuedCell, active: bool) -> str:
-    """``done``, ``running``, ``begun`` (there is a checkpoint), ``missing``, or what is wrong with its record."""
+    """``done``, ``running``, ``begun`` (there are checkpoints), ``missing``, or what is wrong with its record."""
     recorded = records.state(queued.cell)
     if recorded == "valid":
         return "done"
     if active and runner.status_path(queued.cell).exists():
         return "running"
-    begun = recorded == "missing" and runner.checkpoint_path(queued.cell).exists()
+    begun = recorded == "missing" and runner.has_begun(queued.cell)
     return "begun" if begun else recorded
 
 
@@ -134,6 +134,8 @@ def run(
 ) -> None:
     """Compute what has no valid record, ``jobs`` cells at a time.
 
+    Experiments whose data are not here are left out, and named on stderr.
+
     Args:
         jobs: processes.
         budget: seconds after which running cells checkpoint and stop and no other starts.
@@ -142,16 +144,17 @@ def run(
         threads: of each process on the CPU; a record says how many it had. Two round differently from one.
 
     Raises:
-        GPVIError: if there is no such device, another queue runs here, a record is damaged, a data set is missing, or
-            the package differs from its commit without ``dirty``; nothing is computed then.
+        GPVIError: if there is no such device, another queue runs here, a record is damaged, or the package differs
+            from its commit without ``dirty``; nothing is computed then.
         OutOfTime, SweepError: as :func:`gpvi_lib.lab.runner.run_cells`.
     """
     provenance.as_device(device)
     todo = [queued.cell for queued in cells if not records.is_recorded(queued.cell)]
+    experiments = dict.fromkeys(cell.experiment for cell in todo)
+    can_run = {experiment for experiment in experiments if runner.has_data(experiment, PROFILE)}
+    todo = [cell for cell in todo if cell.experiment in can_run]
     if todo:
         runner.require_clean(get_profile(PROFILE), dirty)
-    for experiment in dict.fromkeys(cell.experiment for cell in todo):
-        runner.require_data(experiment, PROFILE)
     runner.require_folders(todo)
     deadline = None if budget is None else time.time() + budget
     with only_one(), process_pool(jobs, threads) as pool:

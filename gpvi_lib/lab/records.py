@@ -147,13 +147,17 @@ def state(cell: Cell) -> str:
     return "valid"
 
 
+def find(cell: Cell) -> Record | None:
+    """The valid record of a cell, None if it is missing or stale; a damaged one raises `RecordDamaged`."""
+    try:
+        return load(cell)
+    except (RecordMissing, RecordStale):
+        return None
+
+
 def is_recorded(cell: Cell) -> bool:
     """Whether this cell has a valid record; a damaged one raises `RecordDamaged`."""
-    try:
-        load(cell)
-    except (RecordMissing, RecordStale):
-        return False
-    return True
+    return find(cell) is not None
 
 
 def valid_digest(cell: Cell) -> str | None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ from gpvi_lib.lab.records import (
     Record,
     canonical_json,
     checked_metrics,
-    is_recorded,
+    find,
     load,
     packed_arrays,
     record_path,
@@ -59,6 +59,7 @@ class How:
         progress: draw a progress bar on stderr.
         deadline: when a run checkpoints and stops, as `time.time()`; None for no end.
         dirty: at `paper`, go on from a checkpoint of other code too; the record then says so.
+        threads: of a cell in another process; None for as many as that process has.
         code: the fingerprint of what the process has loaded that asks.
     """
 
@@ -67,6 +68,7 @@ class How:
     progress: bool = True
     deadline: float | None = None
     dirty: bool = False
+    threads: int | None = None
     code: str = provenance.FINGERPRINT
 
 
@@ -74,6 +76,12 @@ def checkpoint_path(cell: Cell) -> Path:
     """The checkpoint of a cell; named by its configuration too, so that no other one resumes from it."""
     folder = build_root() / "checkpoints" / cell.folder
     return folder / f"{cell.file_name}-{sha256_of(cell.config())[:12]}.pt"
+
+
+def has_begun(cell: Cell) -> bool:
+    """Whether the cell has a checkpoint, under its own name or as one of several chains (``<name>.0.pt``)."""
+    checkpoint = checkpoint_path(cell)
+    return any(checkpoint.parent.glob(f"{checkpoint.stem}*.pt"))
 
 
 def status_path(cell: Cell) -> Path:
@@ -105,7 +113,7 @@ def _commit(cell: Cell, dirty: bool) -> str:
         raise GPVIError(
             f"{cell.label} began with the code of {begun}, and the package is now that of {provenance.LOADED}, so one "
             f"commit could not stand for it: check {begun.removesuffix(provenance.CHANGES)} out to go on, delete "
-            f"{shown(checkpoint)} to begin again, or go on with --dirty"
+            f"{shown(checkpoint.with_suffix(''))}* to begin again, or go on with --dirty"
         )
     return begun.removesuffix(provenance.CHANGES) + provenance.CHANGES
 
@@ -206,7 +214,7 @@ def _compute_once(cell: Cell, before: str | None, how: How) -> bool:
 
 def _compute_elsewhere(cell: Cell, before: str | None, how: How) -> bool:
     """:func:`_compute_once` in another process, which keeps what its progress bar shows in a file."""
-    with status.told(status_path(cell)):
+    with status.told(status_path(cell)), _on_threads(how.threads or torch.get_num_threads()):
         return _compute_once(cell, before, how)
 
 
@@ -227,8 +235,9 @@ def run_or_load(
         RecordError: if the run returns a metric that is not finite, or too large arrays.
     """
     fresh = fresh or not cell.profile.reuse
-    if not fresh and is_recorded(cell):
-        return load(cell)
+    record = None if fresh else find(cell)
+    if record is not None:
+        return record
     require_clean(cell.profile, dirty)
     return _run_alone(cell, How(str(device), fresh, progress, dirty=dirty))
 
@@ -246,16 +255,14 @@ def _run_alone(cell: Cell, how: How) -> Record:
 def load_or_run(cell: Cell) -> Record:
     """The record of a cell that others are compared with: loaded at every profile if it is valid, else computed now.
 
-    It is computed as the run that asks for it: with the code that this process has loaded, and `dirty` if that is.
+    It is computed as the run that asks for it: with the code that this process has loaded, and `dirty` if that is. A
+    checkpoint is gone on from at every profile, as the record would be taken: with a budget it would never end else.
 
     Raises:
         RecordDamaged, RecordError: as :func:`run_or_load`.
         GPVIError: at `paper` without `dirty`, if its checkpoint is of other code.
     """
-    if is_recorded(cell):
-        return load(cell)
-    fresh = not cell.profile.reuse
-    return _run_alone(cell, How("cpu", fresh, progress=False, dirty=_DIRTY.get()))
+    return find(cell) or _run_alone(cell, How("cpu", progress=False, dirty=_DIRTY.get()))
 
 
 def require_clean(profile: Profile, dirty: bool) -> None:
@@ -281,9 +288,11 @@ def sweep(
 
     Args:
         methods, seeds: default to all methods and to the profile's seeds of each.
+        device: "cpu", "cuda", ... or "auto"; with an executor each worker looks for it, else it is looked for here.
         executor: anything with `submit(function, *arguments)` whose answer has `result()`: a pool, Dask's
             `client.get_executor()`, Slurm through submitit. Workers write the records themselves, so they
-            need the same file system and the same `$GPVI_RESULTS`.
+            need the same file system and the same `$GPVI_RESULTS`. A run has one thread there, or all of its worker's
+            if it is faster so.
         jobs: without an executor, the number of processes; more than one share the cores.
         progress: draw a bar over the cells on stderr; silent if nothing has to be computed.
         budget: seconds after which running cells checkpoint and stop and no other starts. With one, valid records
@@ -299,22 +308,25 @@ def sweep(
     profile = get_profile(profile)
     methods = experiment.methods if methods is None else tuple(methods)
     seeds = None if seeds is None else tuple(seeds)
-    provenance.as_device(device)
+    look_for = provenance.as_device if executor is None else provenance.kind_of_device  # the workers look for theirs
+    look_for(device)
     cells = [
         experiment.cell(method, seed, profile)
         for method in methods
         for seed in (experiment.seeds_of(method, profile.name) if seeds is None else seeds)
     ]
     fresh = fresh or not (profile.reuse or budget is not None)
-    todo = [cell for cell in cells if fresh or not is_recorded(cell)]
+    there = {cell: None if fresh else find(cell) for cell in cells}
+    todo = [cell for cell in cells if there[cell] is None]
     if todo:
         require_clean(profile, dirty)
         require_data(experiment, profile.name)
         require_folders(todo)
     deadline = None if budget is None else time.time() + budget
+    threads = None if executor is None or experiment.all_cores else 1
     with _executor(executor, min(jobs, len(todo)), experiment.all_cores) as pool:
-        run_cells(pool, todo, How(str(device), fresh, progress, deadline, dirty), experiment.name)
-    return [load(cell) for cell in cells]
+        run_cells(pool, todo, How(str(device), fresh, progress, deadline, dirty, threads), experiment.name)
+    return [there[cell] or load(cell) for cell in cells]
 
 
 def by_method(
@@ -357,8 +369,18 @@ def require_data(experiment: Experiment, profile: str) -> None:
         raise DataMissing(f"{experiment.name} needs data that are not here: {data.how_to_get(missing)}")
 
 
+def has_data(experiment: Experiment, profile: str) -> bool:
+    """Whether the data sets of this experiment are here; if not, say on stderr that it is left out, and the remedy."""
+    missing = data.missing(experiment.data_sets(profile))
+    if missing:
+        print(f"{experiment.name} is left out: get its data with python -m gpvi_lib data {missing}", file=sys.stderr)
+    return not missing
+
+
 def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str) -> None:
     """Runs cells of any experiments, begun in this order, in the pool or one by one here.
+
+    However it ends, what the pool has not done by then is cancelled, where the pool can.
 
     Args:
         label: what they are together, for the progress bar and for errors.
@@ -373,16 +395,17 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
         path.unlink(missing_ok=True)  # of a process that was killed
     elsewhere = replace(how, progress=True)  # a file keeps what the bar shows
     calls: Iterable[tuple[Cell, Callable[[], bool]]]
-    if pool is None:
-        calls = [(cell, partial(_compute_once, cell, valid_digest(cell), how)) for cell in cells]
-    else:
-        calls = _as_they_end(
-            {cell: pool.submit(_compute_elsewhere, cell, valid_digest(cell), elsewhere) for cell in cells}
-        )
     failed: dict[Cell, str] = {}
     stopped = 0
     bar = tqdm(total=len(cells), desc=label, unit="run", smoothing=0, disable=not (how.progress and cells))
-    with bar, status.lines(running if how.progress and pool is not None else [], sys.stderr):
+    drawn = running if how.progress and pool is not None else []
+    with bar, status.lines(drawn, sys.stderr), _cancelled_at_the_end() as futures:
+        if pool is None:
+            calls = [(cell, partial(_compute_once, cell, valid_digest(cell), how)) for cell in cells]
+        else:
+            for cell in cells:
+                futures[cell] = pool.submit(_compute_elsewhere, cell, valid_digest(cell), elsewhere)
+            calls = _as_they_end(futures)
         for cell, call in calls:
             try:
                 stopped += not call()
@@ -399,6 +422,22 @@ def run_cells(pool: Executor | None, cells: Sequence[Cell], how: How, label: str
         raise OutOfTime(f"{failures}; {time_up}" if failed else time_up)
     if failed:
         raise SweepError(failures)
+
+
+@contextmanager
+def _cancelled_at_the_end() -> Iterator[dict[Cell, Any]]:
+    """A dictionary for what a pool answers; what has not come at the end is cancelled, where the pool can.
+
+    Jobs of Slurm would go on without the process that submitted them.
+    """
+    futures: dict[Cell, Any] = {}
+    try:
+        yield futures
+    finally:
+        for future in futures.values():
+            with suppress(Exception):  # a job that has just ended must not keep the others from being cancelled
+                if hasattr(future, "cancel") and not future.done():
+                    future.cancel()
 
 
 def _as_they_end(futures: dict[Cell, Any]) -> Iterator[tuple[Cell, Callable[[], bool]]]:

@@ -1,7 +1,7 @@
 """What the cells of a sweep say while other processes run them: of each, the line that its progress bar shows now.
 
 A process that runs a cell keeps that line in a file, ``build/running/<profile>/<experiment>/<method>-seed<seed>.txt``,
-which goes when the cell ends. A sweep on a terminal draws the lines of its cells below its own bar.
+which is there while the cell runs. A sweep on a terminal draws the lines of its cells below its own bar.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def told(path: Path) -> Iterator[None]:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()  # it tells that the cell runs, even if that draws no bar
     try:
         with redirect_stderr(LastLine(path, sys.stderr)):
             yield

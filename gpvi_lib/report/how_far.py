@@ -139,6 +139,9 @@ SECTIONS = (
         "25-livi-out-of-distribution",
         (("livi/table2/mnist_ood", "auroc_percent", ""),),
     ),
+    Section(
+        "LIVI, Table 2: CIFAR-10", "25-livi-out-of-distribution", (("livi/table2/cifar10_ood", "auroc_percent", ""),)
+    ),
 )
 UNSCORED = {
     "gpvi/figure3": ("inverse-solvers-long", inverse_solvers.LABELS),

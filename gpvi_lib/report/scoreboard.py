@@ -64,7 +64,7 @@ from gpvi_lib.experiments.printed import printed_steps
 from gpvi_lib.lab import records
 from gpvi_lib.lab.experiment import steps_of
 from gpvi_lib.lab.profiles import Profile, get_profile
-from gpvi_lib.paths import results_root, write_atomically
+from gpvi_lib.paths import results_root
 
 if TYPE_CHECKING:
     import pandas
@@ -94,7 +94,7 @@ COLUMNS = (
     "verdict_median",
 )
 FEWEST_FOR_QUARTILES = 5
-STANDARD_ERRORS = tuple(f"fpovi/table{number}/" for number in (4, 5, 6, 7, 8, 11))
+STANDARD_ERRORS = tuple(f"fpovi/table{number}/" for number in (4, 5, 6, 7, 8))
 WORDS = ("agrees", "lower error", "higher error", "inconclusive", "too short", "not learned", "not mixed")
 """The verdicts on a row that has numbers of both."""
 WIDEST_AGREEMENT = 2.0
@@ -370,13 +370,6 @@ def path_of(profile: str | Profile = "paper") -> Path:
     profile = get_profile(profile)
     folder = results_root() if profile.name == "paper" else results_root() / profile.name
     return folder / "scoreboard.csv"
-
-
-def write(profile: str | Profile = "paper", path: Path | None = None) -> Path:
-    """Builds the scoreboard and writes it to `path`, by default `path_of(profile)`; returns the path."""
-    path = path_of(profile) if path is None else Path(path)
-    write_atomically(path, to_csv(build(profile)).encode())
-    return path
 
 
 def _row(paper: Published, setting: str, ours: Ours | None, profile: Profile, expected: Planned) -> tuple:
