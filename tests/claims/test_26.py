@@ -387,6 +387,16 @@ def test_where_hmc_has_not_converged():
     assert max(mean(name, "hmc", "rhat_max") for name in ("eight_schools", "logistic")) < 1.01
 
 
+def test_whose_seconds_leave_out_a_first_phase():
+    for name in ("classification-4", "classification-2"):
+        config = Runs(name).record("hmc_best").config
+        first, rest = (phase["num_steps"] * phase["num_leapfrog"] for phase in (config["warm_up"], config))
+        assert 6 * first == first + rest
+    assert get_experiment("livi-toy").config("livi_diagonal_from_mode", "paper")["from_mode"] > 0
+    said = "On the classes HMC's leave out its warm-up, a sixth of its leapfrog steps; LIVI's from a mode leave out the"
+    assert f"{said} mode's training." in text()
+
+
 def test_a_hundred_short_chains():
     near = [name for name in benchmark.TARGETS if ratio(name, "hmc_elsewhere") <= 1.5]
     small, networks = ({row[0]: row[1:-1] for row in printed(head)} for head in ("| funnel   | logistic", "Figure 1"))
