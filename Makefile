@@ -69,8 +69,8 @@ else
 	  mkdir -p "$$(dirname "$$building")"; \
 	  if ! mkdir "$$building" 2>/dev/null; then \
 	    process=$$(cat "$$building/process" 2>/dev/null) || :; \
-	    if [ "$$process" != $$$$ ] && kill -0 "$$process" 2>/dev/null; then \
-	      fail "$(VENV) is being built already, by process $$process: wait until it is done, and run make again (if that process is no make's, delete $$building first)"; \
+	    if [ -z "$$process" ] || { [ "$$process" != $$$$ ] && kill -0 "$$process" 2>/dev/null; }; then \
+	      fail "$(VENV) is being built already, by process $${process:-unknown}: wait until it is done, and run make again (if that process is no make's, delete $$building first)"; \
 	    fi; \
 	  fi; \
 	  trap 'rm -rf "$$building"' EXIT; \

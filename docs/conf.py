@@ -45,7 +45,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["myst.header", "mystnb.unknown_mime_type"]
 
 autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.",)  # no end of a first sentence
-autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_default_options = {"members": True, "member-order": "bysource", "exclude-members": "algorithm"}
 autodoc_inherit_docstrings = False  # what only repeats its base class is described there, once
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
@@ -212,7 +212,8 @@ def entry(name: str) -> str:
     module, _, last = name.rpartition(".")
     found = getattr(import_module(module), last)
     if not callable(found):
-        return f".. autodata:: {name}\n   :no-value:\n"
+        value = "" if isinstance(found, int | float) else "   :no-value:\n"
+        return f".. autodata:: {name}\n{value}"
     error = inspect.isclass(found) and issubclass(found, Exception)
     if inspect.isclass(found) and not error:
         return f".. autoclass:: {name}\n   :special-members: __call__\n"
@@ -240,11 +241,12 @@ class Public(SphinxDirective):
 
 
 def name_torch(app, what, name, found, options, signature, returned) -> tuple[str | None, str | None]:
-    """In signatures PyTorch's own types keep its name: this library has a Generator, too."""
+    """In signatures PyTorch's own types keep its name: this library has a Generator and an Optimizer, too."""
 
     def named(text: str | None) -> str | None:
         text = text and re.sub(r"~torch\.(?:_C\.)?(Generator|dtype|device)\b", r"torch.\1", text)
-        return text and text.replace("~torch.nn.modules.module.Module", "torch.nn.Module")
+        text = text and text.replace("~torch.nn.modules.module.Module", "torch.nn.Module")
+        return text and text.replace("~torch.optim.optimizer.Optimizer", "torch.optim.Optimizer")
 
     return named(signature), named(returned)
 

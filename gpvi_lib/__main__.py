@@ -259,7 +259,7 @@ def _that_can_run(profile: str, device: str, elsewhere: bool) -> list[Experiment
         if not runner.has_data(experiment, profile):
             continue
         if experiment.needs_gpu and profile == "paper" and kind == "cpu":
-            print(f"{experiment.name} is left out: it is for a GPU; name it to run it here", file=sys.stderr)
+            print(f"{experiment.name} is left out: it is for a GPU; name it to run it on a CPU", file=sys.stderr)
         else:
             found.append(experiment)
     return found

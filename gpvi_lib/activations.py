@@ -67,7 +67,7 @@ def check_activation(name: str) -> None:
 def warn_of_kinks(what: str, loss: str) -> None:
     """Say once, to the first caller outside of this package, that ``loss`` of ``what`` has a biased gradient."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("gpvi_lib."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gpvi_lib."):
         frame, level = frame.f_back, level + 1
     warnings.warn(
         f"{what} has ReLU activations: the gradient of {loss} is biased, and zero for hidden biases, because autograd "

@@ -146,7 +146,7 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
     tolerance = CLOSE_DOUBLE if dtype == torch.float64 else CLOSE
     differs = [name for name in own | saved if not _same(own.get(name), saved.get(name), tolerance)]
     if differs:
-        earlier = " or of an earlier version" if not any(name in saved for name in differs) else ""
+        earlier = " or of an earlier version" if not any(name in saved and name in own for name in differs) else ""
         start = "make the sampler anew from its seed, " if differs == ["first parameters"] else ""
         more = [f"{len(differs) - MOST_NAMED} more"] if len(differs) > MOST_NAMED else []
         raise GPVIError(
@@ -159,7 +159,7 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
 def _same(own: object, other: object, tolerance: float) -> bool:
     if isinstance(own, list) and isinstance(other, list):
         return len(own) == len(other) and all(_close(*pair, tolerance) for pair in zip(own, other, strict=True))
-    return own == other
+    return own == other or (own != own and other != other)  # NaN is the same as NaN
 
 
 def _close(own: object, other: object, tolerance: float) -> bool:
@@ -179,7 +179,7 @@ def digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
 
 
 def tensors(named: Mapping[Any, object]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield all tensors among values, in lists, tuples and dictionaries and in several inputs too, by name.
+    """Yield all tensors, and NumPy's arrays of numbers as tensors, among values and in containers of them, by name.
 
     Example:
         >>> [name for name, _ in tensors({"x": torch.zeros(1), "both": (torch.ones(2), "text")})]
@@ -188,6 +188,8 @@ def tensors(named: Mapping[Any, object]) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in named.items():
         if isinstance(value, torch.Tensor):
             yield name, value
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+            yield name, torch.as_tensor(value)
         elif isinstance(value, tuple | list):
             yield from tensors({f"{name}[{i}]": part for i, part in enumerate(value)})
         elif isinstance(value, Several | dict):
@@ -201,7 +203,8 @@ def numbers(named: Mapping[str, object]) -> dict[str, object]:
         >>> numbers({"dim": 3, "activation": "tanh", "x": torch.zeros(1)})
         {'dim': 3, 'activation': 'tanh'}
     """
-    return {name: value for name, value in named.items() if isinstance(value, int | float | str)}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in named.items()}
+    return {name: value for name, value in plain.items() if isinstance(value, int | float | str)}
 
 
 def of_data(target: object, name: str = "target") -> dict[str, str]:
@@ -232,7 +235,7 @@ def of_priors(target: object, *points: torch.Tensor, name: str = "target") -> di
     found: dict[str, object] = {}
     for inside, part in _densities(name, target):
         if inside.endswith(".prior"):
-            found[inside] = [type(part).__name__, *(_summed(part, x) for x in points)]
+            found[inside] = [type(part).__name__, *(summed(part, x) for x in points)]
         if "prior" in inside.split("."):
             held = _named(inside, part)
             public = {key: value for key, value in held.items() if "._" not in key}
@@ -264,16 +267,30 @@ def densities(named: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def _named(name: str, owner: object) -> dict[str, object]:
-    """Return the attributes of an object, by name, without those that are only kept once they have been asked for."""
-    own = {key: value for key, value in getattr(owner, "__dict__", {}).items() if key != "training"}
-    kept = cached_property | lazy_property
-    return {f"{name}.{key}": own[key] for key in own if not isinstance(getattr_static(type(owner), key, None), kept)}
+    return {f"{name}.{key}": value for key, value in attributes(owner).items() if key != "training"}
+
+
+def attributes(owner: object) -> dict[str, Any]:
+    """Return the attributes of an object, without those that are only kept once they have been asked for.
+
+    Example:
+        >>> attributes(Adam(1e-3))["lr"]
+        0.001
+    """
+    own, kept = getattr(owner, "__dict__", {}), cached_property | lazy_property
+    return {key: own[key] for key in own if not isinstance(getattr_static(type(owner), key, None), kept)}
 
 
 @torch.no_grad()
-def _summed(prior: Any, x: torch.Tensor) -> float:
+def summed(density: Any, x: torch.Tensor) -> float:
+    """Return a log-density summed over ``x`` ``(n, d)``, NaN where it has none.
+
+    Example:
+        >>> round(summed(Gaussian(torch.zeros(1), torch.eye(1)), torch.zeros(2, 1)), 4)  # 2 log N(0; 0, 1)
+        -1.8379
+    """
     try:
-        return float(prior.log_prob(x).sum())
+        return float(density.log_prob(x).sum())
     except Exception:  # x is outside its support, or no point of it: a dictionary may be wanted, or other dimensions
         return math.nan
 
@@ -294,6 +311,16 @@ def deadline(at: float | None) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+def has_deadline() -> bool:
+    """Return whether there is a deadline.
+
+    Example:
+        >>> has_deadline()
+        False
+    """
+    return _deadline.get() is not None
 
 
 def stop_if_over(label: str) -> None:

@@ -64,7 +64,8 @@ UCI_FOLDERS = {
     "winered": "wine-quality-red",
     "yacht": "yacht",
 }
-"""The regression sets that :func:`~gpvi_lib.data.uci` knows by name, and their publisher's folders."""
+"""The publisher's folders of ``boston``, ``concrete``, ``energy``, ``kin8nm``, ``naval``, ``power``, ``protein``,
+``winered`` and ``yacht``, for :func:`~gpvi_lib.data.uci`."""
 UCI_SPLITS = range(20)
 FEWER_SPLITS = {"protein": range(5)}
 REGRESSION_TEST_FRACTION = 0.1
@@ -100,6 +101,8 @@ MUSHROOM = {
     ),
 }
 """Mushroom of the UCI repository: 8,124 rows of 22 categories, edible or poisonous."""
+DOWNLOADABLE = ("mnist", "cifar10", *UNSEEN, *UNSEEN_IN_COLOUR, *COVERTYPE, *MUSHROOM, *UCI_FOLDERS)
+"""The names that :func:`download` knows."""
 COVERTYPE_CLASS = 2
 """Lodgepole pine, about half of the rows: against the rest it makes the binary problem of the papers."""
 COVERTYPE_CONTINUOUS = 10
@@ -266,6 +269,10 @@ def _last_aside(data: ImageData) -> ImageData:
 def unseen(name: str, root: Path | None = None) -> UInt8[Tensor, "n h w *colours"]:
     """Test images of other sets: Fashion-MNIST and Kuzushiji-MNIST beside MNIST, CIFAR-100 and SVHN beside CIFAR-10.
 
+    Args:
+        name: ``fashion-mnist``, ``kmnist``, ``cifar100`` or ``svhn``.
+        root: the data folder.
+
     Raises:
         UnknownName: if there is no such set.
         DataMissing: as :func:`mnist`.
@@ -328,11 +335,16 @@ def _cifar10_files(root: Path) -> dict[Path, str]:
 def available(name: str, root: Path | None = None) -> bool:
     """Whether all files of a data set that :func:`download` knows are where its loader looks for them.
 
+    Raises:
+        UnknownName: if there is no such set.
+
     Example:
         >>> from pathlib import Path
         >>> available("mnist", Path("an-empty-folder"))
         False
     """
+    if name not in DOWNLOADABLE:
+        raise UnknownName.among("downloadable data set", name, DOWNLOADABLE)
     root = data_root() if root is None else root
     if name == "mnist":
         files = [root / "MNIST" / "raw" / file for file in MNIST_FILES]
@@ -353,6 +365,9 @@ def available(name: str, root: Path | None = None) -> bool:
 
 def missing(names: Iterable[str]) -> str:
     """Those of the data sets that are not here, as the command line of :func:`download` takes them.
+
+    Raises:
+        UnknownName: if one of them is none that :func:`download` knows.
 
     Example:
         >>> missing([])
@@ -390,7 +405,8 @@ LOADERS = {
     "fashion-mnist-validation": fashion_mnist_validation,
     "cifar10": cifar10,
 }
-"""The loader of each set of images by name, for :func:`~gpvi_lib.data.load`."""
+"""Loaders of ``digits``, ``mnist`` and ``fashion-mnist``, these also with ``-validation``, and of ``cifar10``, for
+:func:`~gpvi_lib.data.load`."""
 
 
 def load(name: str) -> ImageData:
@@ -411,6 +427,11 @@ def load(name: str) -> ImageData:
 
 def download(name: str, root: Path | None = None) -> None:
     """Download a data set from its publisher, with checksums: images through torchvision, tables through pooch.
+
+    Args:
+        name: ``mnist``, ``fashion-mnist``, ``kmnist``, ``cifar10``, ``cifar100``, ``svhn``, ``covertype``,
+            ``covertype-subset``, ``mushroom`` or one of :data:`UCI_FOLDERS`.
+        root: the data folder.
 
     Raises:
         UnknownName: if there is no such set.
@@ -440,7 +461,7 @@ def download(name: str, root: Path | None = None) -> None:
         publisher = getattr(optional("torchvision.datasets"), classes[name])
         _download_images(name, partial(publisher, root, download=True))
     else:
-        raise UnknownName.among("downloadable data set", name, (*classes, "svhn", *COVERTYPE, *MUSHROOM, *UCI_FOLDERS))
+        raise UnknownName.among("downloadable data set", name, DOWNLOADABLE)
 
 
 def _download_images(name: str, get: Callable[[], object]) -> None:
@@ -460,7 +481,7 @@ def open_category(
     """Split by class and standardise each channel by mean and standard deviation of the known training images.
 
     Args:
-        known: the known classes, 0 to some number: labels index a network's outputs.
+        known: the known classes, 0 to some number, 0 to 5 unless given: labels index a network's outputs.
 
     Raises:
         ValueError: if the known classes are others, or in another order.
@@ -603,7 +624,7 @@ class RegressionData:
         return (rows.to(mean) - mean) / _scale_of(self.inputs)
 
     def validation(self, seed: int = 0) -> RegressionData:
-        """The training data alone, split again at random: for choices that must not see a test target."""
+        """The training data alone, 20 % of them put aside at random: for choices that must not see a test target."""
         split = _random_split(self.inputs, self.targets, 2 * REGRESSION_TEST_FRACTION, seed)
         return replace(split, columns=self.columns, is_standardised=self.is_standardised)
 

@@ -73,6 +73,12 @@ class SVGD(KernelDirection):
     ``φ_j = -(1/n) Σ_i [k(x_i, x_j) ∇log p(x_i) + ∇_{x_i} k(x_i, x_j)]``, at the points themselves or, given
     ``query (m, d)``, at other points ``x_j``.
 
+    Attributes:
+        kernel: on the points; by default its bandwidth follows them (:func:`~gpvi_lib.median_bandwidth`).
+
+    Raises:
+        GPVIError: if it is no kernel.
+
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
         >>> x = 5 + torch.randn(10, 2, generator=rng)
@@ -94,10 +100,11 @@ class GFSF(KernelDirection):
     ``φ = -(∇log p + (K + α I)^{-1} G)`` with ``G_j = Σ_i ∇_{x_i} k(x_i, x_j)``: the kernel estimate of ``-∇log q``.
 
     Attributes:
-        ridge: α > 0, relative to ``k(x, x) = 1``.
+        kernel: on the points; by default its bandwidth follows them (:func:`~gpvi_lib.median_bandwidth`).
+        ridge: α > 0, relative to ``k(x, x) = 1``; raise it where ``K + α I`` is singular.
 
     Raises:
-        ValueError: if the ridge is not positive.
+        GPVIError: if it is no kernel, or the ridge is not positive.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
@@ -133,6 +140,12 @@ class WSGLD(KernelDirection):
     .. math:: E = \frac{1}{n} Σ_i [\log s_i - \log p(x_i)], \qquad
               φ_i = -∇\log p(x_i) + Σ_j ∇_{x_i} K_{ij} (1 / s_i + 1 / s_j).
 
+    Attributes:
+        kernel: on the points; by default its bandwidth follows them (:func:`~gpvi_lib.median_bandwidth`).
+
+    Raises:
+        GPVIError: if it is no kernel.
+
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))
         >>> x = torch.randn(10, 2, generator=rng)
@@ -151,6 +164,12 @@ class WSGLD(KernelDirection):
 @dataclass
 class PiSGLD(KernelDirection):
     """The mean of :class:`SVGD` and :class:`WSGLD` (Chen et al. 2018): their sum as printed, at half the rate.
+
+    Attributes:
+        kernel: on the points; by default its bandwidth follows them (:func:`~gpvi_lib.median_bandwidth`).
+
+    Raises:
+        GPVIError: if it is no kernel.
 
     Example:
         >>> rng, target = torch.Generator().manual_seed(0), Gaussian(torch.zeros(2), torch.eye(2))

@@ -4,10 +4,10 @@ With ``J̃ = diag(1/s) ∂g/∂z`` and ``M = I_k + J̃ᵀJ̃`` the approximation
 
 .. math:: H' = \tfrac m2 (1 + \log 2π) + Σ_i \log s_i + \tfrac12 E_z \log \det M,
 
-the entropy itself for affine g and no bound in either direction for curved g; ``H''`` has ``(k/2) \log(1 + s̃_1^2)`` in
+the entropy itself for affine g and no bound in either direction for curved g; ``H''`` has ``(k/2) log(1 + s̃_1^2)`` in
 place of the last term, ``s̃_1`` the smallest singular value of J̃, and is below H' where s̃_1 is exact. All of this is
-done in float64: in float32 the squares of singular values below 1e-4 of the largest are noise. In float64 those below
-1e-8 of it are; where they matter beside the 1 of M, that is an error.
+done in float64, where the squares of singular values below 1e-8 of the largest are rounding (float32: 1e-4). If that
+rounding counts beside the 1 in M, :class:`~gpvi_lib.DivergedError` is raised.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def smallest_singular_value(
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
-        >>> _, jacobian = LatentGenerator(9, 4, (8,), noise_scale=0.1, rng=rng).latent_linearize(torch.randn(3, 4))
+        >>> sampler = LatentGenerator(9, 4, (8,), noise_scale=0.1, rng=rng)
+        >>> _, jacobian = sampler.latent_linearize(torch.randn(3, 4, generator=rng))
         >>> stopped, exact = smallest_singular_value(jacobian, 2, rng), smallest_singular_value(jacobian, None)
         >>> bool((stopped.value >= exact.value).all())
         True
@@ -333,9 +334,11 @@ class EntropyBracket:
     control_se: float
 
     def summary(self) -> dict[str, float]:
-        """Bounds of the entropy in nats, their standard errors and the mean width; H' at the same draws.
+        """Return, in nats, bounds of the entropy, their standard errors and mean width, and H' at the same draws.
 
-        The bounds have ``control`` subtracted: of a Gaussian q nothing is left of the noise of the draws of θ.
+        The keys are ``entropy_low`` and ``entropy_high``, each also with ``_se`` for its standard error,
+        ``entropy_width`` and ``entropy_linearized``, which is H'. The bounds have ``control`` subtracted: of a Gaussian
+        q nothing is left of the noise of the draws of θ.
         """
         found = {"entropy_width": float((self.high - self.low).mean())}
         found["entropy_linearized"] = float(self.linearized.mean())
@@ -376,7 +379,7 @@ def entropy_bracket(
         sampler: a :class:`LatentSampler`, or a :class:`PointEstimate` with one in it, whose θ it is then. Its k may be
             some hundreds, as ``M`` is formed.
         num_samples: draws of θ, at least 2.
-        draws: K.
+        draws: K, draws of z for each θ.
         rng: all randomness.
         regression: draws of θ and z for the regression, at least 2.
         temperatures: how many intermediate densities; 0 is plain importance sampling.

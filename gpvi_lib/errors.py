@@ -12,7 +12,8 @@ from collections.abc import Iterable
 class GPVIError(ValueError):
     """Base of the errors that name a remedy, which the command line prints without a traceback.
 
-    Arguments that make no sense raise a plain `ValueError` or `TypeError`: `except ValueError` has both kinds.
+    Some arguments that make no sense raise a plain ``ValueError``, a few a ``TypeError``: ``except ValueError`` catches
+    all but the latter.
     """
 
 

@@ -6,13 +6,14 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.adam import adam
 from tqdm.auto import tqdm
 
@@ -127,6 +128,9 @@ KEPT = ("step", "sampler", "optimizer", "objective", "batches", "rng", "history"
 """What a checkpoint of :func:`fit` holds, beside what identifies the run."""
 
 
+LEAVES = (Tensor, np.ndarray, np.generic, str, float, int)
+"""What has no parts among the arguments of an objective."""
+
 HELD = "tensors of the sampler"
 """Name of the fingerprint of those that are neither parameters nor buffers."""
 
@@ -232,7 +236,6 @@ class Training:
                 "seed": self.rng.initial_seed(),
                 "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
                 "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
-                "objective": re.sub(r" at 0x[0-9a-f]+", "", repr(self.objective)),
             }
             | {"target": self._probed(points)}
             | _plain(self.sampler)
@@ -241,7 +244,7 @@ class Training:
             | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
             | checkpoints.of_data(self.target)
             | checkpoints.of_priors(self.target, *points)
-            | _settings(self.objective)
+            | _made_with(self.objective)
         )
 
     def _points(self) -> list[Tensor]:
@@ -273,6 +276,7 @@ class Training:
         """Write a checkpoint atomically."""
         state = {
             "run": self.identity,
+            "made with": _made_with(self.objective),
             "step": self.step,
             "sampler": self.sampler.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -297,6 +301,8 @@ class Training:
             {name: state["sampler"][name] for name, _ in self.sampler.named_parameters() if name in state["sampler"]}
         ):  # the sampler that this run has trained so far, not the one that it began with
             self.identity |= {name: saved.get(name) for name in ("first parameters", HELD)}
+        if _made_with(self.objective) == state.get("made with"):  # the objective of this run, as its training left it
+            self.identity |= {name: value for name, value in saved.items() if name.startswith("objective")}
         checkpoints.refuse_another_run(path, self.identity, saved, next(self.sampler.parameters()).dtype)
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
@@ -342,10 +348,12 @@ def fit(
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns, if anything, goes into the history. It must not use ``rng``. If it raises, the
             checkpoint has all steps before, and the same call asks it again.
+        callback_every: steps between two calls; 0, the default, calls at the start and the end alone.
         checkpoint: file to resume from if it exists (the bar then starts at its step), and to save to every
             ``checkpoint_seconds`` and when you interrupt the run (a second Ctrl-C stops without). A run that was
             interrupted and resumed gives the same result, bit for bit on a CPU with the same number of threads, as one
             that was not. The file stays when the run is complete: calling again trains no further.
+        checkpoint_seconds: seconds between two checkpoints.
         label: experiment, method and seed, for the progress bar and for errors.
         progress: whether to show a bar with the time left, the epoch, the loss, the first two numbers that the
             objective says of itself, and the first that the callback returned last.
@@ -456,10 +464,11 @@ def _held(sampler: Sampler, points: list[Tensor]) -> dict[str, object]:
     found: dict[str, object] = {}
     tensors: dict[str, str] = {}
     for name, module in sampler.named_modules(prefix="sampler"):
-        held = {f"{name}.{key}": value for key, value in vars(module).items() if key not in vars(nn.Module())}
+        held = {f"{name}.{key}": value for key, value in vars(module).items()}
         tensors |= _fixed({key: value for key, value in held.items() if not key.startswith(f"{name}._")})
         for part, target in checkpoints.densities(held):
             if hasattr(target, "dim"):  # no distribution of torch, which may be of parameters
+                found[part] = [type(target).__name__, *(checkpoints.summed(target, x) for x in points)]
                 found |= checkpoints.of_data(target, part) | checkpoints.of_priors(target, *points, name=part)
     return found | ({HELD: checkpoints.checksum(tensors)} if tensors else {})
 
@@ -469,27 +478,25 @@ def _fixed(named: dict[str, object]) -> dict[str, str]:
     return checkpoints.digest({name: one for name, one in checkpoints.tensors(named) if not one.requires_grad})
 
 
-def _settings(objective: Objective) -> dict[str, object]:
-    """What an objective and its parts were made with, by name, beside what it prints: not what they learned since."""
-    found: dict[str, object] = {}
-    for name, value, printed in _arguments("objective", objective):
-        found |= _fixed({name: value}) | ({} if printed else checkpoints.numbers({name: value}))
-    return found
+def _made_with(objective: Objective) -> dict[str, object]:
+    """What an objective and its parts were made with, by name: not what they learned since."""
+    found = dict(_arguments("objective", objective))
+    return _fixed(found) | checkpoints.numbers(found)
 
 
-def _arguments(name: str, made: Any, printed: bool = True, outer: tuple = ()) -> Iterator[tuple[str, object, bool]]:
-    """Yield what an object and its parts were made with, by name, and whether it prints that.
+def _arguments(name: str, made: Any, outer: tuple = ()) -> Iterator[tuple[str, object]]:
+    """Yield what an object and its parts were made with, by name, and of each part the class.
 
-    Of an object those are the attributes whose names its ``__init__`` takes; a dataclass prints its fields.
+    Of an object those are the attributes whose names its ``__init__`` takes; what has none is told by what it prints.
     """
     parts = _parts(made)
-    if not parts:
-        yield name, made, printed
-    prints = parts if isinstance(made, dict | list | tuple) else _fields(made)
+    if isinstance(made, LEAVES):
+        yield name, made
+    else:
+        yield name, type(made).__name__ if parts else re.sub(r" at 0x[0-9a-f]+", "", repr(made))
     for key, part in parts.items():
         if not any(part is one for one in (made, *outer)):
-            shown = printed and key in prints
-            yield from _arguments(f"{name}[{key!r}]", part, shown, (made, *outer))
+            yield from _arguments(f"{name}[{key!r}]", part, (made, *outer))
 
 
 def _parts(made: Any) -> dict:
@@ -498,15 +505,10 @@ def _parts(made: Any) -> dict:
         return made
     if isinstance(made, list | tuple):
         return dict(enumerate(made))
-    if isinstance(made, Tensor | str | float | int):
+    if isinstance(made, LEAVES):
         return {}
-    names = [*_fields(made), *_parameters(type(made))]
-    return {key: getattr(made, key) for key in names if hasattr(made, key)}
-
-
-def _fields(made: Any) -> list[str]:
-    """Names of a dataclass's fields that it is made with, and prints."""
-    return [one.name for one in fields(made) if one.init and one.repr] if is_dataclass(made) else []
+    own = checkpoints.attributes(made)
+    return {key: own[key] for key in _parameters(type(made)) if key in own}
 
 
 def _parameters(kind: type) -> list[str]:

@@ -34,6 +34,7 @@ class Flow(Sampler):
 
     Raises:
         ValueError: if the depth or σ is not positive.
+        GPVIError: if Pyro is not installed (the extra ``paper``).
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)

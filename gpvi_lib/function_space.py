@@ -108,7 +108,7 @@ class InverseGamma:
             raise ValueError(f"an inverse-gamma density needs shape and scale > 0, got {self.shape} and {self.scale}")
 
     def log_prob(self, log_sigma: Tensor) -> Tensor:
-        """The density of σ itself, not of log σ, up to a constant."""
+        """Return the log-density of σ, not that of log σ, up to a constant, at log σ."""
         return -(self.shape + 1) * log_sigma - self.scale * torch.exp(-log_sigma)
 
 

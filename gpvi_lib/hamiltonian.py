@@ -26,7 +26,7 @@ LogProb = Callable[[Float[Tensor, "c d"]], Float[Tensor, " c"]]
 
 
 class AcceptanceWarning(UserWarning):
-    """:func:`hmc` accepted so few or so many proposals, in all or in some chains, that they cannot be believed."""
+    """In :func:`hmc` a step size, a start or a prior does not suit, or log p is too large for its precision."""
 
 
 COARSE = 0.1
@@ -69,7 +69,7 @@ class HMCResult:
 
     @property
     def pooled(self) -> Float[Tensor, "n d"]:
-        """The draws of all chains in one, ``(draws * chains, d)``: what :meth:`Posterior.predictive` takes.
+        """The draws of all chains in one, ``(draws * chains, d)``, which :meth:`Posterior.predictive` takes.
 
         The chains take turns: thin them before, ``samples[::4].flatten(0, 1)``, since every fourth row of four chains
         is one of them.
@@ -263,7 +263,8 @@ class _Chains:
         And density and score beside the starts, since at a mode all densities are flat. If ``log_prob`` is the method
         of a target with a prior, the prior too, alone, since many data hide it.
         """
-        away = torch.randn(self.x.shape, generator=torch.Generator().manual_seed(0), dtype=self.x.dtype)
+        rng = torch.Generator().manual_seed(0)
+        away = torch.randn(self.x.shape, generator=rng, dtype=self.x.dtype, device="cpu")
         beside = self.x + 0.1 * away.to(self.x.device)
         with _without_argument_checks():
             value, gradient = value_and_score(self.log_prob, beside)
@@ -352,12 +353,14 @@ def hmc(
         checkpoint: file to resume from if it exists, and to save to every ``checkpoint_seconds``. A run that was
             interrupted and resumed draws the same samples as one that was not. The file stays when the run is complete:
             calling again draws no further.
+        checkpoint_seconds: seconds between two checkpoints.
         label: experiment, method and seed, for the progress bar and warnings.
         progress: whether to show a bar with the time left.
 
     Warns:
         AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted, or less
-            than 0.1 in some of the chains; or if log p is so large at the start that rounding decides.
+            than 0.1 in some of the chains; if ``adapt`` made the step more than 10,000 times as large; or if log p is
+            so large at the start that rounding decides.
         SignWarning: if ``log_prob`` grows without end away from the draws, as the negative of a log-density does.
 
     Raises:
@@ -365,7 +368,7 @@ def hmc(
             is no function or does not return one number per chain, if a chain starts where the density is not finite,
             or if rng and seed are both given or both missing.
         GPVIError: if ``log_prob`` has another number at each evaluation or mixes points; or if the checkpoint is
-            damaged, or that of another run: another seed, density, start or setting.
+            damaged, or that of another run: another seed, density, start or setting; or if it cannot be written there.
 
     Example:
         >>> settings = {"num_leapfrog": (5, 15), "num_steps": 600, "burn_in": 300, "seed": 0, "progress": False}

@@ -243,8 +243,8 @@ class HelperNetwork(nn.Module):
     layers, and its appendix B.1 a "three-layer" network behind the encodings, which may have one hidden layer less.
 
     Args:
-        noise_dim: k.
-        dim: d.
+        noise_dim: k, how many noise coordinates enter.
+        dim: d, the size of the output.
         width, num_layers: of the hidden layers, and of both encodings.
         rng: source of the initial weights.
         dtype, device: of the parameters.
@@ -276,10 +276,16 @@ class HelperNetwork(nn.Module):
 class HelperInverse(TrainsNetwork, InverseJacobian):
     """The paper's helper network: trained by Adam on eq. 10, then queried on the same ``z'`` and ``∇k``.
 
+    The diagnostic ``residual`` is ``||Jᵀh - ∇k|| / ||∇k||`` over all pairs, before the last update. Above 1 the answer
+    of the helper is worse than answering zero.
+
     Attributes:
         width, num_layers: hidden layers of :class:`HelperNetwork`.
         lr: Adam's learning rate.
         updates: steps of Adam per call (the paper: one).
+
+    Raises:
+        GPVIError: if a size, the rate or the number of updates is out of range.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -433,6 +439,9 @@ def bicgstab(
 @dataclass
 class BiCGSTABInverse(InverseJacobian):
     """All ``n m`` systems ``Jᵀh = ∇k`` by :func:`bicgstab`.
+
+    Diagnostics: ``residual`` as of :class:`HelperInverse` but of the answer itself, ``iterations`` of the slowest
+    system, ``breakdowns``, how many systems broke down.
 
     Attributes:
         tol, max_iterations: stopping rule; the paper's appendix C runs ``max_iterations = 1``.

@@ -92,8 +92,9 @@ def last_layer_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> LastLaye
     r"""Laplace's approximation over the last linear layer, with its full generalised Gauss–Newton matrix.
 
     The logits are linear in these weights, so that the matrix is the Hessian itself: with features φ, a one appended,
+    and β the power of the target, the precision is
 
-    .. math:: Σ_n (\mathrm{diag}(p_n) - p_n p_n^T) ⊗ φ_n φ_n^T + \text{the prior's precision}.
+    .. math:: β Σ_n (\mathrm{diag}(p_n) - p_n p_n^T) ⊗ φ_n φ_n^T + \text{the prior's precision}.
 
     Args:
         target: with a :class:`CategoricalLikelihood` and a :class:`NormalPrior`; its network ends in ``nn.Linear``.

@@ -199,9 +199,11 @@ def _scale(name: str, target: Posterior, mode: Float[Tensor, " d"]) -> float:
 
 
 def kronecker_laplace(target: Posterior, mode: Float[Tensor, " d"]) -> KroneckerLaplace:
-    r"""The generalised Gauss–Newton matrix of all weights, each layer's block as ``A ⊗ G`` (Martens and Grosse 2015).
+    r"""Return the normal at the mode whose precision is ``β A ⊗ G + I / σ^2`` in each layer (Martens and Grosse 2015).
 
-    With slopes ``g_c`` of ``√p_c (e_c - p)ᵀ f(x)``, whose squares sum to the Hessian of the likelihood,
+    ``A ⊗ G`` stands for a layer's block of the generalised Gauss–Newton matrix of all weights; β is the target's power
+    and σ the prior's scale. With slopes ``g_c`` of ``√p_c (e_c - p)ᵀ f(x)``, whose squares sum to the Hessian of the
+    likelihood,
 
     .. math:: A = \frac1N \sum_n \sum_t a_{nt} a_{nt}^T, \qquad G = \frac1T \sum_n \sum_t \sum_c g_{ntc} g_{ntc}^T,
 
@@ -330,7 +332,7 @@ def low_rank_laplace(target: Posterior, mode: Float[Tensor, " d"], rank: int = R
     Args:
         target: with a :class:`CategoricalLikelihood` and a :class:`NormalPrior` of one scale.
         mode: the weights where the posterior is largest, as training found them.
-        rank: how many eigenvalues; those that are not positive are left out.
+        rank: how many eigenvalues, 10 unless given; those that are not positive are left out.
 
     Raises:
         ValueError: for another likelihood or prior, a mode of another shape, ``rank`` not between 1 and d - 1, or a

@@ -22,8 +22,8 @@ class LatentJacobian(Protocol):
     """``J(z_i) = ∂g/∂z`` at ``n`` points as an operator, together with ``s``; differentiable.
 
     Attributes:
-        num_points: n.
-        noise_dim: k.
+        num_points: n, how many z.
+        noise_dim: k, the dimension of z.
         noise_scale: ``s``, ``(m,)``.
 
     Example:

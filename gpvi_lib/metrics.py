@@ -211,6 +211,9 @@ def regression_calibration_error(pit: Float[Tensor, " b"]) -> float:
 def auroc(known: Float[Tensor, " b"], unknown: Float[Tensor, " u"]) -> float:
     """Area under the ROC curve of a score that should be larger on unknown inputs (scikit-learn's).
 
+    Raises:
+        GPVIError: if scikit-learn is not installed (the extra ``paper``).
+
     Example:
         >>> auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.15, 0.9]))  # three of four pairs in order
         0.75
@@ -225,6 +228,7 @@ def expected_calibration_error(probabilities: Float[Tensor, "b c"], labels: Int[
 
     Raises:
         ValueError: if the rows are not distributions over classes, or the labels not all among the classes.
+        GPVIError: if TorchMetrics is not installed (the extra ``paper``).
 
     Example:
         >>> certain = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
@@ -303,6 +307,10 @@ def open_category_metrics(
 ) -> dict[str, float]:
     """The measures of Tables 3 and 4 from logits of ``n`` networks on test inputs of known and unknown classes.
 
+    Raises:
+        ValueError: as :func:`expected_calibration_error`.
+        GPVIError: as there, and as :func:`auroc`.
+
     Example:
         >>> rng = torch.Generator().manual_seed(0)
         >>> known, unknown = torch.randn(5, 20, 3, generator=rng), torch.randn(5, 10, 3, generator=rng)
@@ -363,7 +371,7 @@ def ksd_u_statistic(
     kernel: RBF = RBF(),
     second_score: Float[Tensor, "n d"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Unbiased estimate of the squared kernel Stein discrepancy: the mean of :func:`stein_kernel` over ``i != j``.
+    """Estimate the squared kernel Stein discrepancy by the mean of :func:`stein_kernel` over ``i != j``.
 
     It is 0 in the mean for independent ``x_i ~ p`` and a fixed bandwidth, positive in the mean for any other q, and
     needs neither the constant of p nor samples from it. A single value may be negative.
@@ -371,6 +379,7 @@ def ksd_u_statistic(
     Args:
         x: points, ``n >= 2``.
         score: ``∇log p`` at the points.
+        kernel: ``RBF(h)`` with a number h makes the estimate unbiased; with the default h follows the points.
         second_score: another estimate of it, for the second arguments, as in :func:`stein_kernel`.
 
     Raises:
@@ -412,6 +421,9 @@ def sliced_wasserstein(x: Float[Tensor, "n 2"], y: Float[Tensor, "m 2"], num_dir
     The root of the mean, over directions, of the squared Wasserstein distance between the projections. On the plane
     evenly spaced directions do better than random ones. Two samples of the same density are not at distance 0 but
     at a floor that falls like ``1 / √n``.
+
+    Raises:
+        GPVIError: if POT is not installed (the extra ``paper``).
 
     Example:
         >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))

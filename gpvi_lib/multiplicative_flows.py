@@ -107,7 +107,7 @@ class MultiplicativeFlow(Sampler):
 
     .. math:: \log q(w | z) + \log q(z) - \log r(z | w),
 
-    whose mean is above that of ``\log q(w)`` for any auxiliary ``r``, so that with :class:`NegativeELBO` both are
+    whose mean is above that of ``log q(w)`` for any auxiliary ``r``, so that with :class:`NegativeELBO` both are
     trained on a lower bound of the ELBO.
 
     Args:

@@ -242,15 +242,17 @@ class FlatModule:
         of one axis in a layer without a matrix, such as the gains of a layer norm or one of your own, have 1. Of a
         transposed convolution the second axis is the fan-in: give a prior with a scale of your own.
         """
-        # A frozen weight has a fan-in for its trained bias, and one with a parametrization comes after its bias.
-        fan_in = {_layer_of(name): math.prod(shape[1:]) for name, shape in self._all_shapes.items() if len(shape) > 1}
+        # A weight with a parametrization comes after its bias.
+        late = {name: shape for name, shape in self._all_shapes.items() if ".parametrizations." in f".{name}"}
+        fan_in = {_layer_of(name): math.prod(shape[1:]) for name, shape in late.items() if len(shape) > 1}
         scales = []
         for name, shape in self._all_shapes.items():
             layer = _layer_of(name)
             if len(shape) > 1:
                 fan_in[layer] = math.prod(shape[1:])
             if name in self._shapes:
-                scales.append(torch.full((math.prod(shape),), fan_in.get(layer, 1) ** -0.5, dtype=dtype))
+                scale = fan_in.get(layer, 1) ** -0.5
+                scales.append(torch.full((math.prod(shape),), scale, dtype=dtype, device="cpu"))
         return torch.cat(scales)
 
 

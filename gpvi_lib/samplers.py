@@ -58,13 +58,25 @@ class Sampler(nn.Module):
         return None
 
     def rsample(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "n d"]:
-        """Draw points that carry gradients to the sampler's parameters."""
+        """Draw points that carry gradients to the sampler's parameters.
+
+        Args:
+            num_samples: n; ``None`` where ``fixed_number`` says how many.
+            rng: the only source of randomness; advanced in place.
+
+        Raises:
+            ValueError: for ``None`` where any number can be drawn, or for another number than a fixed one.
+        """
         raise TypeError(f"{type(self).__name__} must define rsample")
 
     def rsample_with_log_prob(
         self, num_samples: int, rng: torch.Generator
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Draw points together with their log-density, both differentiable."""
+        """Draw points together with their log-density, both differentiable.
+
+        Raises:
+            ValueError: if the sampler has no tractable density.
+        """
         raise ValueError(
             f"{type(self).__name__} has no tractable density; use Generator, MeanField or Flow with this objective"
         )
@@ -127,7 +139,11 @@ class Particles(Sampler):
         return len(self.x)
 
     def rsample(self, num_samples: int | None = None, rng: torch.Generator | None = None) -> Tensor:
-        """All particles, ``(n, d)``; a set of particles cannot produce another number of them."""
+        """All particles, ``(n, d)``; a set of particles cannot produce another number of them.
+
+        Raises:
+            ValueError: if another number is asked for.
+        """
         if num_samples not in (None, len(self.x)):
             raise ValueError(
                 f"{num_samples} samples asked of {len(self.x)} free particles, which have no others; "
@@ -146,10 +162,10 @@ class Generator(Sampler):
         dim: ``d``, the dimension of the points.
         noise_dim: ``k <= d``, how many noise coordinates enter ``g``; ``None`` means ``d``.
         hidden: widths of the hidden layers of ``g``; empty for a linear generator.
-        noise_scale: ``λ > 0``, a number or one per coordinate ``(d,)``, best near the scale of the target: 1 is the
-            paper's for all its experiments, and from far above the target's scale training folds the map. ``None``
-            leaves λz out. For k < d the samples then lie on a k-dimensional set: enough for amortised ParVI, but
-            there is no density and no inverse.
+        noise_scale: ``λ > 0``, a number or one per coordinate ``(d,)``, best near the scale of the target. The
+            paper has 1 in all its experiments. If λ starts far above the target's scale, training folds the map.
+            ``None`` leaves λz out. For k < d the samples then lie on a k-dimensional set: enough for amortised ParVI,
+            but there is no density and no inverse.
         train_noise_scale: whether log λ is trained together with ``g``.
         activation: of the hidden layers, one of :data:`gpvi_lib.activations.ACTIVATIONS`. With ``"relu"``, the paper's,
             the gradient of :class:`NegativeELBO` is biased; that of :class:`GPVI` has no derivative of J and is not.

@@ -158,11 +158,15 @@ def save_sampler(sampler: Sampler, path: str | Path) -> Path:
     The file also says which parameters are frozen (``requires_grad_(False)``).
 
     Args:
-        sampler: :class:`Generator`, :class:`LatentGenerator` or another of the classes in ``saving.KINDS``.
+        sampler: a :class:`Generator`, :class:`MeanField`, :class:`Particles`, :class:`Flow`,
+            :class:`MultiplicativeFlow`, :class:`LangevinNetwork`, :class:`LatentGenerator`, :class:`MatrixGenerator`,
+            :class:`SplitMatrixGenerator` or :class:`LogisticPrior`, or a :class:`PointEstimate` around one of them; no
+            Laplace approximation.
         path: of the file, by convention ``*.safetensors``.
 
     Raises:
         UnknownName: for another class, such as one's own; keep its ``state_dict`` by other means.
+        GPVIError: if it is no sampler, or the file cannot be written.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)

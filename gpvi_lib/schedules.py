@@ -25,7 +25,7 @@ def power_decay(
     """``η^t = scale (offset + t)^(-exponent)`` for ``t = 1, ..., T``; the exponent 0 gives constant steps.
 
     Args:
-        layers: T.
+        layers: T, how many steps.
         scale, offset, exponent: of the formula.
         dtype: of the result.
 
@@ -78,7 +78,8 @@ class AdaptiveLangevin(LangevinNetwork):
 
     Every chain and coordinate keeps the running sums of its own, with PyTorch's default constants: ``η = m / (√G + ε)``
     for "adagrad" with ``G`` the sum of squared scores and for "rmsprop" with their running mean; for "adadelta"
-    ``η = m √(V + ε) / √(G + ε)`` with ``V`` the running mean of squared drifts. The noise has variance ``2 η``.
+    ``η = m √(V + ε) / √(G + ε)`` with ``V`` the running mean of ``(η s / m)^2``, s the score. The noise has
+    variance ``2 η``.
 
     Args:
         rule: "adagrad", "rmsprop" or "adadelta".
@@ -164,7 +165,7 @@ def mala(
     Args:
         log_prob, initial, num_steps, burn_in, adapt, rng, seed: as in :func:`hmc`.
         step_size: η > 0, that of :class:`LangevinNetwork`.
-        settings: ``thin``, ``checkpoint``, ``label``, ``progress``, as in :func:`hmc`.
+        settings: ``thin``, ``checkpoint``, ``checkpoint_seconds``, ``label``, ``progress``, as in :func:`hmc`.
 
     Raises:
         ValueError: if η is not positive, or as :func:`hmc`.

@@ -308,8 +308,8 @@ def check(
     ============  =======================================================  ==========================================
     finding       value                                                    where
     ============  =======================================================  ==========================================
-    ``k_hat``     Pareto k̂ of the importance weights ``p(x) / q(x)``       samplers with a density
-    ``weights``   their effective number ``1 / Σ w_i^2``                   the same
+    ``k_hat``     Pareto k̂ of the importance weights ``w = p(x) / q(x)``   samplers with a density
+    ``weights``   their effective number ``(Σ w_i)^2 / Σ w_i^2``           the same
     ``elbo``      ``E[log p - log q]`` beside the evidence ``log E[p/q]``  the same
     ``folds``     share of draws with ``det J < 0``                        generators with k up to 512
     ``ksd``       squared kernel Stein discrepancy in its null band        everywhere

@@ -84,6 +84,9 @@ def pareto_smoothed(log_weights: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n
         Smoothed weights with sum 1, k̂ of their tail, and the log of their mean before they were normalised. Weights
         that hardly differ have no tail: their k̂ is 0.
 
+    Raises:
+        GPVIError: if ArviZ is not installed (the extra ``paper``).
+
     Example:
         >>> weights, k_hat, log_mean = pareto_smoothed(torch.randn(1_000, generator=torch.Generator().manual_seed(0)))
         >>> weights.shape, k_hat < 0.7, 0.3 < log_mean < 0.7  # of a lognormal: 1 / 2
@@ -227,7 +230,7 @@ def wild_bootstrap(u: Float[Tensor, "n n"], rng: torch.Generator, number: int = 
     Args:
         u: :func:`gpvi_lib.metrics.stein_kernel` of ``n`` draws.
         rng: of the signs.
-        number: how many.
+        number: how many, 1,000 unless given.
 
     Example:
         >>> from gpvi_lib.metrics import stein_kernel

@@ -202,7 +202,7 @@ class PathELBO(Objective):
 class SemiImplicitELBO(Objective):
     r"""An ELBO with the density of ``q_T`` estimated from its last layer (semi-implicit VI, Yin and Zhou 2018).
 
-    ``\hat q(x) = (1/n) Σ_j N(x; z_j + η s(z_j), 2 η)`` over the ``n`` chains of a step, each point's own chain
+    ``q̂(x) = (1/n) Σ_j N(x; z_j + η s(z_j), 2 η)`` over the ``n`` chains of a step, each point's own chain
     included: in the mean the loss is an upper bound on ``KL(q_T || p)`` for a normalised p, which falls to it as n
     grows. The chains of a step share their layers' minibatches M: with those it falls to the mean of
     ``KL(q_T(. | M) || p)`` instead, which is larger.

@@ -310,6 +310,13 @@ def test_only_known_sets_can_be_downloaded(downloads, name):
     assert downloads == []
 
 
+@pytest.mark.parametrize("ask", [data.available, lambda name: data.missing(["mnist", name])])
+@pytest.mark.parametrize("name", ["digits", "mnlst"])
+def test_only_of_known_sets_it_is_asked_whether_they_are_here(ask, name):
+    with pytest.raises(UnknownName, match=f"downloadable data set '{name}'.*cifar10.*mnist"):
+        ask(name)
+
+
 @pytest.mark.parametrize("name", ["minst", "cifar100", ""])
 def test_an_unknown_set_is_an_error_that_lists_the_known(name):
     with pytest.raises(

@@ -299,6 +299,14 @@ def test_a_second_make_does_not_remove_what_the_first_is_building(running, tmp_p
     assert (f"delete {building} first" in done.stderr) == running
 
 
+def test_a_build_that_has_not_written_its_number_yet_is_one(tmp_path):
+    building = tmp_path / "env.building"
+    building.mkdir()
+    done = make("env", f"PYTHON={write_python(tmp_path / 'python3', '')}", f"VENV={tmp_path / 'env'}")
+    assert done.returncode != 0 and "by process unknown: wait until it is done" in done.stderr
+    assert f"delete {building} first" in done.stderr and building.exists() and not (tmp_path / "env").exists()
+
+
 def test_a_number_of_this_very_shell_was_left_by_another_container(tmp_path):
     """The shell asks Python for ensurepip just before it looks who builds; then it finds its own number."""
     building = tmp_path / "env.building"

@@ -26,8 +26,10 @@ from gpvi_lib.directions import GFSF, SVGD, SteinCritic
 from gpvi_lib.errors import CannotWrite, DivergedError, FoldWarning, GPVIError, OutOfTime
 from gpvi_lib.fitting import Minibatches, Training, fit
 from gpvi_lib.function_space import FunctionSpaceParVI
+from gpvi_lib.hamiltonian import hmc
 from gpvi_lib.inverse import BiCGSTABInverse, HelperInverse
 from gpvi_lib.kernels import RBF
+from gpvi_lib.langevin import LangevinNetwork
 from gpvi_lib.networks import FlatModule, mlp
 from gpvi_lib.objectives import GPVI, MaximumLikelihood, NegativeELBO, OrientedELBO, ParVI
 from gpvi_lib.optimizers import Adam, Optimizer
@@ -153,10 +155,10 @@ def test_checkpoints_do_not_change_a_run(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "differs"),
     [
-        ({"case": "amortised gfsf"}, "objective"),
+        ({"case": "amortised gfsf"}, "objective, .*"),
         (
             {"case": "mean field"},
-            "sampler, first parameters, sampler.noise_dim, sampler.activation, sampler.input_stdev, .*",
+            "sampler, first parameters, .*sampler.noise_dim, sampler.activation, sampler.input_stdev, .*",
         ),
         ({"batch_size": 10}, "batch_size, target"),
         ({"lr": 0.06, "weight_decay": 0.1}, "lr, weight_decay"),
@@ -1439,6 +1441,64 @@ def test_settings_of_a_plain_class_are_seen_and_what_it_counts_is_not(make, diff
     run(make(1.0), 4)
 
 
+class Annealed(ParVI):
+    """Its argument is its state."""
+
+    def __init__(self, heat):
+        super().__init__(SVGD())
+        self.heat = heat
+
+    def __call__(self, *arguments):
+        self.heat *= 0.9
+        return super().__call__(*arguments)
+
+    def state_dict(self):
+        return {"heat": self.heat}
+
+    def load_state_dict(self, state):
+        self.heat = state["heat"]
+
+
+def test_an_argument_that_training_changes_is_no_other_run(tmp_path):
+    def run(objective, steps):
+        particles = Particles(torch.linspace(-1, 1, 6).view(3, 2))
+        settings = {"optimizer": Adam(1e-2), "seed": 0, "progress": False, "checkpoint": tmp_path / "run.pt"}
+        fit(particles, Gaussian(torch.zeros(2), torch.eye(2)), objective, steps=steps, **settings)
+
+    first = Annealed(1.0)
+    run(first, 2)
+    run(first, 3)
+    assert first.heat == pytest.approx(0.9**3)
+    run(Annealed(1.0), 4)
+    with pytest.raises(GPVIError, match=re.escape("(what differs: objective['heat'])")):
+        run(Annealed(2.0), 5)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(np.int64(5), np.int64(6)), (np.ones(2), np.zeros(2)), (torch.float32, torch.float64), (math.sin, math.cos)],
+    ids=["number", "array", "dtype", "function"],
+)
+def test_arguments_of_any_kind_are_told_apart(one, other):
+    def told(value):
+        return fitting._made_with(Holds(value))
+
+    assert told(one) == told(one) != told(other)
+
+
+def test_what_was_only_asked_for_is_no_argument_and_a_property_that_raises_is_none():
+    loc, covariance = torch.zeros(2), torch.eye(2) + 0.5
+    asked, fresh = (torch.distributions.MultivariateNormal(loc, covariance) for _ in range(2))
+    assert asked.precision_matrix.shape == (2, 2)
+    assert fitting._made_with(Holds(asked)) == fitting._made_with(Holds(fresh))
+    assert fitting._made_with(Holds(LangevinNetwork(MeanField(loc), None, 2)))
+
+
+def test_an_argument_that_is_nan_can_be_resumed(tmp_path):
+    for steps in (1, 2):
+        fit_particles(regression(), Holds(math.nan), steps=steps, checkpoint=tmp_path / "run.pt")
+
+
 def test_a_part_that_holds_its_owner_ends_the_walk(tmp_path):
     part = Plain(1.0)
     part.h, part.weights = np.float64(1.0), [part]
@@ -1522,9 +1582,12 @@ def test_the_remedy_for_gfsfs_singular_matrix_is_its_ridge():
 
 def test_torchs_default_device_has_no_say(tmp_path):
     """Another than that of sampler and data, as a GPU would be."""
-    x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
-    target, start = Posterior(mlp([1, 1]), NormalLikelihood(1.0), x, x[:, 0]), MeanField(torch.zeros(2))
+    x, start = torch.randn(20, 1, generator=torch.Generator().manual_seed(0)), MeanField(torch.zeros(2))
+    target, at = Posterior(mlp([1, 1]), NormalLikelihood(1.0), x, x[:, 0]), torch.zeros(3, 2)
     with torch.device("meta"):
+        run = {"step_size": 0.1, "num_leapfrog": 3, "num_steps": 2, "burn_in": 1, "seed": 0, "progress": False}
+        chains = hmc(target.log_prob, at, checkpoint=tmp_path / "hmc.pt", **run)
+        assert bool(chains.samples.isfinite().all())
         for batch_size, path in ((None, tmp_path / "a.pt"), (5, tmp_path / "b.pt")):
             settings = {"steps": 2, "batch_size": batch_size, "optimizer": Adam(1e-3), "seed": 0, "progress": False}
             fit(start, target, NegativeELBO(4), checkpoint=path, **settings)

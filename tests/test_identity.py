@@ -221,16 +221,29 @@ class Rotated(Sampler):
         return self.last
 
 
+class Circle:
+    """A target of your own, with a number for its setting."""
+
+    dim, num_data = 2, None
+
+    def __init__(self, radius):
+        self.radius = radius
+
+    def log_prob(self, x, batch=None):
+        return -0.5 * (x.norm(dim=-1) - self.radius).square()
+
+
 @pytest.mark.parametrize(
     ("make", "differs"),
     [
         (lambda scale: LangevinNetwork(MeanField(torch.zeros(2)), Gaussian(torch.zeros(2), scale * torch.eye(2)), 2),
-         r"sampler\._targets\[0\]\.\w+"),
+         r"sampler\._targets\[0\], sampler\._targets\[0\]\.\w+"),
         (lambda scale: LangevinNetwork(MeanField(torch.zeros(2)), posterior(NormalPrior(scale)), 2),
-         r"sampler\._targets\[0\]\.prior"),
+         r"(sampler\._targets\[0\], )?sampler\._targets\[0\]\.prior"),
+        (lambda radius: LangevinNetwork(MeanField(torch.zeros(2)), Circle(radius), 2), r"sampler\._targets\[0\]\)"),
         (lambda scale: Rotated(scale * torch.eye(2)), r"tensors of the sampler\)"),
     ],
-    ids=["target", "prior", "tensor"],
+    ids=["target", "prior", "number", "tensor"],
 )  # fmt: skip
 def test_a_sampler_that_holds_another_target_or_tensor_is_another_run(make, differs, tmp_path):
     def run(sampler, steps):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from multiprocessing import get_context
@@ -22,7 +23,7 @@ import torch
 import toy_experiment
 from toy_experiment import CALLS, TOY
 
-from gpvi_lib import paths
+from gpvi_lib import checkpoints, paths
 from gpvi_lib.errors import (
     CannotWrite,
     GPVIError,
@@ -590,8 +591,11 @@ def test_a_run_from_nothing_does_not_resume(profile, fresh):
             runner.run_or_load(experiment.cell("svgd", 0, profile), fresh=fresh)
 
 
-def test_a_reference_goes_on_from_its_checkpoint_at_every_profile():
-    """As it takes its record: else a budget that is shorter than it would never end."""
+@pytest.mark.parametrize(
+    ("profile", "at", "goes_on"), [("quick", None, False), ("quick", 1e12, True), ("paper", None, True)]
+)
+def test_a_reference_goes_on_from_its_checkpoint_where_records_are_kept_or_time_is_short(profile, at, goes_on):
+    """A budget that is shorter than the reference would never end else."""
 
     def run(config, method, context):
         if not context.checkpoint.exists():
@@ -599,10 +603,12 @@ def test_a_reference_goes_on_from_its_checkpoint_at_every_profile():
             raise OutOfTime("stopped")
         return TOY.run(config, method, context)
 
-    cell = replace(TOY, run=run).cell("svgd", 0, "quick")
-    with pytest.raises(OutOfTime):
-        runner.load_or_run(cell)
-    assert runner.load_or_run(cell).metrics["error"] == 0.1
+    cell = replace(TOY, run=run).cell("svgd", 0, profile)
+    with checkpoints.deadline(at):
+        with pytest.raises(OutOfTime):
+            runner.load_or_run(cell)
+        with nullcontext() if goes_on else pytest.raises(OutOfTime):
+            assert runner.load_or_run(cell).metrics["error"] == 0.1
 
 
 def test_another_configuration_does_not_resume():

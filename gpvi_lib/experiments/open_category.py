@@ -60,7 +60,7 @@ SIZES: dict[str, dict] = {
         "steps": {"smoke": 4, "quick": 600, "paper": 6_000},
         "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-3},
         "seeds": {"smoke": 1, "quick": 1, "paper": 3},
-        "evaluations": {"smoke": 10, "quick": 10, "paper": 10},
+        "evaluations": {"smoke": 1, "quick": 10, "paper": 10},
     },
     "mnist": {
         "network": "lenet5",

@@ -256,13 +256,14 @@ def load_or_run(cell: Cell) -> Record:
     """The record of a cell that others are compared with: loaded at every profile if it is valid, else computed now.
 
     It is computed as the run that asks for it: with the code that this process has loaded, and `dirty` if that is. A
-    checkpoint is gone on from at every profile, as the record would be taken: with a budget it would never end else.
+    checkpoint is gone on from where records are kept, and under a budget, which it would never end within else.
 
     Raises:
         RecordDamaged, RecordError: as :func:`run_or_load`.
         GPVIError: at `paper` without `dirty`, if its checkpoint is of other code.
     """
-    return find(cell) or _run_alone(cell, How("cpu", progress=False, dirty=_DIRTY.get()))
+    fresh = not (cell.profile.reuse or checkpoints.has_deadline())
+    return find(cell) or _run_alone(cell, How("cpu", fresh, progress=False, dirty=_DIRTY.get()))
 
 
 def require_clean(profile: Profile, dirty: bool) -> None:

@@ -34,7 +34,7 @@ class Target(Protocol):
 
     @property
     def dim(self) -> int:
-        """d."""
+        """Dimension d of the points."""
         ...
 
     @property

@@ -20,13 +20,14 @@ Part = Constraint | Transform | tuple[Constraint | Transform, tuple[int, ...]]
 
 
 class _Ordered(Constraint):
-    """Vectors whose entries increase strictly; named as torch's own constraints are, whose repr drops the first sign.
+    """Vectors whose entries increase strictly, such as means of a mixture; ``torch.distributions`` does not have them.
 
     Example:
         >>> ordered.check(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
         tensor([ True, False])
     """
 
+    # Named as torch's own constraints are, whose repr drops the first sign.
     event_dim = 1
 
     def check(self, value: Float[Tensor, "*batch m"]) -> Tensor:

@@ -40,7 +40,7 @@ class NormalMixture(MixtureSameFamily):
 
     @property
     def parts(self) -> Normal:
-        """The ``n`` components at each input: means ``loc`` and standard deviations ``scale``, both ``(b, n)``."""
+        """The ``n`` components at each input, with means ``loc`` and standard deviations ``scale``, both ``(b, n)``."""
         assert isinstance(self.component_distribution, Normal)
         return self.component_distribution
 
@@ -60,17 +60,28 @@ class NormalMixture(MixtureSameFamily):
             return torch.normal(self.parts.loc[at], self.parts.scale[at])
 
     def log_prob(self, value: Float[Tensor, "*l b"]) -> Float[Tensor, "*l b"]:
-        """Log-density at one value for each input."""
+        """Log-density at one value for each input.
+
+        Raises:
+            ValueError: if there is not one value for each input.
+        """
         return super().log_prob(self._checked(value))
 
     def cdf(self, value: Float[Tensor, "*l b"]) -> Float[Tensor, "*l b"]:
-        """Probability of less than one value for each input; the sum over components can round to above 1."""
+        """Probability of less than one value for each input; the sum over components can round to above 1.
+
+        Raises:
+            ValueError: as :meth:`log_prob`.
+        """
         return super().cdf(self._checked(value)).clamp(max=1)
 
     def icdf(self, value: Float[Tensor, "*l 1"] | float) -> Float[Tensor, "*l b"]:
         """Quantiles at the levels ``value``, which broadcasts against ``(b,)``, by bisection.
 
         A mixture's quantile lies between the smallest and the largest of its components' quantiles.
+
+        Raises:
+            ValueError: for a level outside (0, 1), or levels that do not broadcast against ``(b,)``.
         """
         level = torch.as_tensor(value, dtype=self.mean.dtype, device=self.mean.device)
         if not bool(((level > 0) & (level < 1)).all()):
@@ -91,7 +102,11 @@ class NormalMixture(MixtureSameFamily):
         return (low + high) / 2
 
     def interval(self, level: float) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
-        """The central interval that holds ``level``, in (0, 1), of the probability: its lower and upper ends."""
+        """The central interval that holds ``level``, in (0, 1), of the probability: its lower and upper ends.
+
+        Raises:
+            ValueError: for a level outside (0, 1).
+        """
         if not isinstance(level, int | float) or not 0 < level < 1:
             raise ValueError(f"the level of an interval must be between 0 and 1, such as 0.9, got {level}")
         return self.icdf((1 - level) / 2), self.icdf((1 + level) / 2)

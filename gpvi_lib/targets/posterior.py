@@ -180,6 +180,13 @@ class Posterior:
         held_out: inputs and targets put aside, of which the posterior knows nothing: :func:`fit` then reports their
             log-likelihood among its diagnostics. Choose by them, and keep others for the last word.
 
+    Attributes:
+        dim, num_data: d and N.
+        network: the module as a :class:`FlatModule`.
+        prior: the one given, or a :class:`NormalPrior` whose ``scale`` is 1 / √(fan-in), ``(d,)``.
+        likelihood, targets, power: as given.
+        inputs, held_out: as given; several tensors become one object, which is indexed as a tensor is.
+
     Warns:
         ScaleWarning: with the default prior, if the root mean square of an input or of the targets is above 10, or
             all of them are below 0.1 and not all zero; not of whole numbers under a likelihood of your own.
@@ -269,7 +276,7 @@ class Posterior:
         """
         if len(self.inputs) < 3:
             return
-        w = 0.1 * torch.randn(3, self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        w = 0.1 * torch.randn(3, self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype, device="cpu")
         outputs, targets = self.network(w.to(self.inputs.device), self.inputs[:3]), self.targets[:3]
         why = self._failure(outputs[:2], targets)
         if why is None or self._failure(outputs, targets) or self._failure(outputs[:2, :2], targets[:2]):
@@ -320,7 +327,8 @@ class Posterior:
         rows, scale = evenly_spaced(len(self.inputs), TRIED, self.inputs.device), self.network.fan_in_scale(dtype)
 
         def value(size: int, number: int) -> float:
-            noise = torch.randn(len(scale), generator=torch.Generator().manual_seed(number), dtype=dtype)
+            rng = torch.Generator().manual_seed(number)
+            noise = torch.randn(len(scale), generator=rng, dtype=dtype, device="cpu")
             w = (size * scale * noise)[None].to(rows.device)
             return float(self._of_each(self.network(w, self.inputs[rows]), self.targets[rows]).mean())
 
@@ -376,7 +384,7 @@ class Posterior:
     def _check_rows(self, dtype: torch.dtype) -> None:
         """Refuse a module whose prediction for an input depends on the others of its batch, at some random weights."""
         rows = evenly_spaced(len(self.inputs), PROBED, self.inputs.device)
-        noise = torch.randn(self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        noise = torch.randn(self.dim, generator=torch.Generator().manual_seed(0), dtype=dtype, device="cpu")
         weights = (noise * self.network.fan_in_scale(dtype))[None].to(self.inputs.device)
         together = self.network(weights, self.inputs[rows])
         alone = torch.cat([self.network(weights, self.inputs[row : row + 1]) for row in rows.tolist()], dim=1)
@@ -398,7 +406,8 @@ class Posterior:
     def _a_network(self) -> Float[Tensor, "1 d"]:
         """Weights whose outputs are looked at: not zero, where all outputs of a layer are alike."""
         rng = torch.Generator().manual_seed(0)
-        return 0.1 * torch.randn(1, self.dim, generator=rng, dtype=self._dtype(self.inputs)).to(self.inputs.device)
+        w = 0.1 * torch.randn(1, self.dim, generator=rng, dtype=self._dtype(self.inputs), device="cpu")
+        return w.to(self.inputs.device)
 
     @torch.no_grad()
     def _check_held_out(self, inputs: Any, targets: Tensor) -> None:
@@ -465,7 +474,7 @@ class Posterior:
         """Weights of ``num_samples`` networks drawn from the prior, with the data's type and device: where to start.
 
         Args:
-            num_samples: n.
+            num_samples: n, how many networks.
             rng: the only source of randomness; advanced in place.
             seed: in place of ``rng``; calls with one seed share their random numbers.
 

@@ -60,12 +60,18 @@ class BayesianLinearRegression:
 
     @property
     def covariance(self) -> Float[Tensor, "d d"]:
-        """``(XᵀX)^{-1}``, the posterior covariance under the flat prior, in the precision of the inputs."""
+        """``(XᵀX)^{-1}``, the posterior covariance under the flat prior, in the precision of the inputs.
+
+        Raises a GPVIError as :meth:`exact_moments`.
+        """
         return self.exact_moments()[1].to(self.inputs.dtype)
 
     @property
     def mean(self) -> Float[Tensor, " d"]:
-        """``(XᵀX)^{-1}Xᵀy``, the posterior mean under the flat prior, in the precision of the inputs."""
+        """``(XᵀX)^{-1}Xᵀy``, the posterior mean under the flat prior, in the precision of the inputs.
+
+        Raises a GPVIError as :meth:`exact_moments`.
+        """
         return self.exact_moments()[0].to(self.inputs.dtype)
 
     def exact_moments(self) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
@@ -73,6 +79,9 @@ class BayesianLinearRegression:
 
         In float32 ``torch.linalg.lstsq`` rounds differently from one call to the next, by where its memory lies. XᵀX
         and Xᵀy are therefore sums of products in a fixed order, in float64.
+
+        Raises:
+            GPVIError: if the inputs do not have full column rank.
         """
         inputs, targets = self.inputs.double(), self.targets.double()
         gram = torch.stack([(x[:, :, None] * x[:, None, :]).sum(0) for x in inputs.split(AT_ONCE)]).sum(0)
