@@ -144,7 +144,7 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
         GPVIError: if something differs, naming it; so does what only one of the two has.
     """
     tolerance = CLOSE_DOUBLE if dtype == torch.float64 else CLOSE
-    differs = [name for name in own | saved if not _same(own.get(name), saved.get(name), tolerance)]
+    differs = differing(own, saved, tolerance)
     if differs:
         earlier = " or of an earlier version" if not any(name in saved and name in own for name in differs) else ""
         start = "make the sampler anew from its seed, " if differs == ["first parameters"] else ""
@@ -154,6 +154,16 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
             f"(what differs: {', '.join(differs[:MOST_NAMED] + more)}): "
             f"{start}delete it, or give another path"
         )
+
+
+def differing(own: dict, saved: dict, tolerance: float = 0.0) -> list[str]:
+    """Return the names under which two identities differ, or only one has something.
+
+    Example:
+        >>> differing({"seed": 0, "h": float("nan")}, {"seed": 1, "h": float("nan")})
+        ['seed']
+    """
+    return [name for name in own | saved if not _same(own.get(name), saved.get(name), tolerance)]
 
 
 def _same(own: object, other: object, tolerance: float) -> bool:
@@ -179,7 +189,7 @@ def digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
 
 
 def tensors(named: Mapping[Any, object]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield all tensors, and NumPy's arrays of numbers as tensors, among values and in containers of them, by name.
+    """Yield all tensors among values, in lists, tuples and dictionaries and in several inputs too, by name.
 
     Example:
         >>> [name for name, _ in tensors({"x": torch.zeros(1), "both": (torch.ones(2), "text")})]
@@ -188,8 +198,6 @@ def tensors(named: Mapping[Any, object]) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in named.items():
         if isinstance(value, torch.Tensor):
             yield name, value
-        elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-            yield name, torch.as_tensor(value)
         elif isinstance(value, tuple | list):
             yield from tensors({f"{name}[{i}]": part for i, part in enumerate(value)})
         elif isinstance(value, Several | dict):
@@ -235,7 +243,7 @@ def of_priors(target: object, *points: torch.Tensor, name: str = "target") -> di
     found: dict[str, object] = {}
     for inside, part in _densities(name, target):
         if inside.endswith(".prior"):
-            found[inside] = [type(part).__name__, *(summed(part, x) for x in points)]
+            found[inside] = [type(part).__name__, *(_summed(part, x) for x in points)]
         if "prior" in inside.split("."):
             held = _named(inside, part)
             public = {key: value for key, value in held.items() if "._" not in key}
@@ -252,7 +260,7 @@ def _densities(name: str, target: object, outer: tuple = ()) -> Iterator[tuple[s
             yield from _densities(inside, part, (*outer, target))
 
 
-def densities(named: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+def densities(named: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
     """Yield what has a log-density among values, in lists and tuples too, by name.
 
     Example:
@@ -282,15 +290,9 @@ def attributes(owner: object) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def summed(density: Any, x: torch.Tensor) -> float:
-    """Return a log-density summed over ``x`` ``(n, d)``, NaN where it has none.
-
-    Example:
-        >>> round(summed(Gaussian(torch.zeros(1), torch.eye(1)), torch.zeros(2, 1)), 4)  # 2 log N(0; 0, 1)
-        -1.8379
-    """
+def _summed(prior: Any, x: torch.Tensor) -> float:
     try:
-        return float(density.log_prob(x).sum())
+        return float(prior.log_prob(x).sum())
     except Exception:  # x is outside its support, or no point of it: a dictionary may be wanted, or other dimensions
         return math.nan
 

@@ -6,6 +6,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -128,8 +129,8 @@ KEPT = ("step", "sampler", "optimizer", "objective", "batches", "rng", "history"
 """What a checkpoint of :func:`fit` holds, beside what identifies the run."""
 
 
-LEAVES = (Tensor, np.ndarray, np.generic, str, float, int)
-"""What has no parts among the arguments of an objective."""
+LEAVES = (Tensor, str, float, int)
+"""Arguments of an objective that are kept as they are."""
 
 HELD = "tensors of the sampler"
 """Name of the fingerprint of those that are neither parameters nor buffers."""
@@ -229,7 +230,7 @@ class Training:
         the targets that it holds.
         """
         parameters = list(self.sampler.parameters())
-        points = [x.to(parameters[0]) for x in self._points()]
+        points = _points(self.target.dim, parameters[0])
         self.identity = (
             self.settings
             | {
@@ -237,9 +238,9 @@ class Training:
                 "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
                 "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
             }
-            | {"target": self._probed(points)}
+            | {"target": _probed(self.target, points, self._probing())}
             | _plain(self.sampler)
-            | _held(self.sampler, points)
+            | _held(self.sampler)
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
             | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
             | checkpoints.of_data(self.target)
@@ -247,30 +248,13 @@ class Training:
             | _made_with(self.objective)
         )
 
-    def _points(self) -> list[Tensor]:
-        """Two fixed points, one with positive coordinates."""
-        rng = torch.Generator().manual_seed(0)
-        point = 0.1 * torch.randn(1, self.target.dim, generator=rng, device="cpu")
-        return [point, 1 + point.abs()]
-
-    def _probed(self, points: list[Tensor]) -> list[float]:
-        """The target at each of the points, on the first data and on some of all."""
-        batches: list[Tensor | None] = [None]
-        if self.batches is not None:
-            size, last = self.batches.batch_size, self.batches.num_data - 1
-            spread = torch.linspace(0, last, size, dtype=torch.float64, device="cpu")  # float32 rounds beyond 2^24
-            batches = [torch.arange(size, device="cpu"), spread.long()]
-        found = []
-        for x in points:
-            for batch in batches:
-                rows = None if batch is None else batch.to(x.device)
-                try:
-                    with torch.no_grad():
-                        value = float(log_prob(self.target, x, rows))
-                except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
-                    value = math.nan
-                found.append(value)
-        return found
+    def _probing(self) -> list[Tensor | None]:
+        """The data that the target is probed on: the first ones, and some of all."""
+        if self.batches is None:
+            return [None]
+        size, last = self.batches.batch_size, self.batches.num_data - 1
+        spread = torch.linspace(0, last, size, dtype=torch.float64, device="cpu")  # float32 rounds beyond 2^24
+        return [torch.arange(size, device="cpu"), spread.long()]
 
     def save(self, path: Path) -> None:
         """Write a checkpoint atomically."""
@@ -296,13 +280,16 @@ class Training:
             GPVIError: if it is another run's, naming what differs.
         """
         state = checkpoints.load(path, self.rng.device, *KEPT)
-        saved = state.get("run", {})
+        saved, left = state.get("run", {}), state.get("made with")
+        if left is None:  # an earlier version kept what the objective printed
+            saved.pop("objective", None)
         if checkpoints.checksum(dict(self.sampler.named_parameters())) == checkpoints.checksum(
             {name: state["sampler"][name] for name, _ in self.sampler.named_parameters() if name in state["sampler"]}
         ):  # the sampler that this run has trained so far, not the one that it began with
             self.identity |= {name: saved.get(name) for name in ("first parameters", HELD)}
-        if _made_with(self.objective) == state.get("made with"):  # the objective of this run, as its training left it
-            self.identity |= {name: value for name, value in saved.items() if name.startswith("objective")}
+        if not checkpoints.differing(_made_with(self.objective), left or {}):  # as the training of this run left it
+            own = {name: value for name, value in self.identity.items() if not name.startswith("objective")}
+            self.identity = own | {name: value for name, value in saved.items() if name.startswith("objective")}
         checkpoints.refuse_another_run(path, self.identity, saved, next(self.sampler.parameters()).dtype)
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
@@ -459,7 +446,28 @@ def _plain(sampler: Sampler) -> dict[str, object]:
     return found
 
 
-def _held(sampler: Sampler, points: list[Tensor]) -> dict[str, object]:
+def _points(dim: int, like: Tensor) -> list[Tensor]:
+    """Two fixed points, one with positive coordinates."""
+    point = 0.1 * torch.randn(1, dim, generator=torch.Generator().manual_seed(0), device="cpu")
+    return [x.to(like) for x in (point, 1 + point.abs())]
+
+
+def _probed(target: Target, points: list[Tensor], batches: list[Tensor | None]) -> list[float]:
+    """A target at each of the points, on each of the batches."""
+    found = []
+    for x in points:
+        for batch in batches:
+            rows = None if batch is None else batch.to(x.device)
+            try:
+                with torch.no_grad():
+                    value = float(log_prob(target, x, rows))
+            except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
+                value = math.nan
+            found.append(value)
+    return found
+
+
+def _held(sampler: Sampler) -> dict[str, object]:
     """Fingerprints of the targets and of all public tensors, no parameters or buffers, of a sampler and its modules."""
     found: dict[str, object] = {}
     tensors: dict[str, str] = {}
@@ -468,7 +476,9 @@ def _held(sampler: Sampler, points: list[Tensor]) -> dict[str, object]:
         tensors |= _fixed({key: value for key, value in held.items() if not key.startswith(f"{name}._")})
         for part, target in checkpoints.densities(held):
             if hasattr(target, "dim"):  # no distribution of torch, which may be of parameters
-                found[part] = [type(target).__name__, *(checkpoints.summed(target, x) for x in points)]
+                points, number = _points(target.dim, next(sampler.parameters())), getattr(target, "num_data", None)
+                few = None if number is None else torch.arange(min(number, MINIBATCH_PROBED), device="cpu")
+                found[part] = [type(target).__name__, *_probed(target, points, [few])]
                 found |= checkpoints.of_data(target, part) | checkpoints.of_priors(target, *points, name=part)
     return found | ({HELD: checkpoints.checksum(tensors)} if tensors else {})
 
@@ -487,16 +497,23 @@ def _made_with(objective: Objective) -> dict[str, object]:
 def _arguments(name: str, made: Any, outer: tuple = ()) -> Iterator[tuple[str, object]]:
     """Yield what an object and its parts were made with, by name, and of each part the class.
 
-    Of an object those are the attributes whose names its ``__init__`` takes; what has none is told by what it prints.
+    Of an object those are the attributes that are named as arguments of ``__init__``, its own or a base's; what has
+    none is told by what it prints, a function by its name.
     """
-    parts = _parts(made)
-    if isinstance(made, LEAVES):
-        yield name, made
-    else:
-        yield name, type(made).__name__ if parts else re.sub(r" at 0x[0-9a-f]+", "", repr(made))
+    parts = {} if isinstance(made, LEAVES) else _parts(made)
+    yield name, made if isinstance(made, LEAVES) else type(made).__name__ if parts else _printed(made)
     for key, part in parts.items():
         if not any(part is one for one in (made, *outer)):
-            yield from _arguments(f"{name}[{key!r}]", part, (made, *outer))
+            yield from _arguments(f"{name}[{_printed(key)}]", part, (made, *outer))
+
+
+def _printed(made: object) -> str:
+    """What an object prints, the same in every process; of an array all."""
+    if isinstance(made, np.ndarray):
+        return checkpoints.checksum([made.dtype.str, made.tolist()])
+    if isinstance(made, set | frozenset):
+        return str(sorted(map(_printed, made)))
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(made))
 
 
 def _parts(made: Any) -> dict:
@@ -505,16 +522,21 @@ def _parts(made: Any) -> dict:
         return made
     if isinstance(made, list | tuple):
         return dict(enumerate(made))
-    if isinstance(made, LEAVES):
-        return {}
-    own = checkpoints.attributes(made)
-    return {key: own[key] for key in _parameters(type(made)) if key in own}
+    if isinstance(made, partial):
+        return {"func": made.func, "args": made.args, "keywords": made.keywords}
+    if isinstance(made, torch.distributions.Distribution):
+        return checkpoints.attributes(made)
+    found = {}
+    for key in dict.fromkeys(key for kind in type(made).__mro__ for key in _parameters(kind)):
+        with suppress(Exception):  # it has no such attribute, or one that cannot be asked for
+            found[key] = getattr(made, key)
+    return found
 
 
 def _parameters(kind: type) -> list[str]:
-    """Names of what ``__init__`` takes."""
+    """Names of what ``__init__`` takes, without ``self``."""
     try:
-        return list(inspect.signature(kind.__init__).parameters)  # type: ignore[misc]  # of an instance's own class
+        return list(inspect.signature(kind.__init__).parameters)[1:]  # type: ignore[misc]  # of an instance's class
     except (TypeError, ValueError):  # it is no function of Python
         return []
 

@@ -1442,14 +1442,15 @@ def test_settings_of_a_plain_class_are_seen_and_what_it_counts_is_not(make, diff
 
 
 class Annealed(ParVI):
-    """Its argument is its state."""
+    """Its arguments are its state, but for one that is NaN."""
 
-    def __init__(self, heat):
-        super().__init__(SVGD())
-        self.heat = heat
+    def __init__(self, heat, h=1.0, seen=(), limit=math.nan):
+        super().__init__(SVGD(RBF(h)))
+        self.heat, self.seen, self.limit = heat, list(seen), limit
 
     def __call__(self, *arguments):
         self.heat *= 0.9
+        self.seen.append(self.heat)
         return super().__call__(*arguments)
 
     def state_dict(self):
@@ -1472,12 +1473,22 @@ def test_an_argument_that_training_changes_is_no_other_run(tmp_path):
     run(Annealed(1.0), 4)
     with pytest.raises(GPVIError, match=re.escape("(what differs: objective['heat'])")):
         run(Annealed(2.0), 5)
+    with pytest.raises(GPVIError, match=re.escape("(what differs: objective['direction']['kernel']['bandwidth'])")):
+        run(Annealed(1.0, h=2.0), 5)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(np.int64(5), np.int64(6)), (np.ones(2), np.zeros(2)), (torch.float32, torch.float64), (math.sin, math.cos)],
-    ids=["number", "array", "dtype", "function"],
+    [
+        (np.int64(5), np.int64(6)),
+        (np.ones(2), np.zeros(2)),
+        (np.array(["a", "b"]), np.array(["a", "c"])),
+        (torch.float32, torch.float64),
+        (math.sin, math.cos),
+        (partial(pow, 2), partial(pow, 3)),
+        ({"a", "b"}, {"a", "c"}),
+    ],
+    ids=["number", "array", "texts", "dtype", "function", "partial", "set"],
 )
 def test_arguments_of_any_kind_are_told_apart(one, other):
     def told(value):
@@ -1490,7 +1501,10 @@ def test_what_was_only_asked_for_is_no_argument_and_a_property_that_raises_is_no
     loc, covariance = torch.zeros(2), torch.eye(2) + 0.5
     asked, fresh = (torch.distributions.MultivariateNormal(loc, covariance) for _ in range(2))
     assert asked.precision_matrix.shape == (2, 2)
-    assert fitting._made_with(Holds(asked)) == fitting._made_with(Holds(fresh))
+    other = torch.distributions.MultivariateNormal(loc, 2 * covariance)
+    assert fitting._made_with(Holds(asked)) == fitting._made_with(Holds(fresh)) != fitting._made_with(Holds(other))
+    likely, unlikely = (torch.distributions.Categorical(torch.tensor([p, 1.0])) for p in (3.0, 0.1))
+    assert fitting._made_with(Holds(likely)) != fitting._made_with(Holds(unlikely))
     assert fitting._made_with(Holds(LangevinNetwork(MeanField(loc), None, 2)))
 
 
