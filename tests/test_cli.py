@@ -110,7 +110,7 @@ def test_run_without_a_name_computes_every_experiment_whatever_fails_in_one(call
     assert code == 2
     assert err.splitlines()[-1].startswith("error: 1 of 3 runs of broken failed: diverges seed 1")
     assert "far is left out: get its data with python -m gpvi_lib data mnist boston\n" in err
-    assert "long is left out: it is for a GPU; name it to run it here\n" in err
+    assert "long is left out: it is for a GPU; name it to run it on a CPU\n" in err
     assert {line.split()[0] for line in out.splitlines()} == {"toy"}
     assert all(records.state(TOY.cell(method, seed, "paper")) == "valid" for method in TOY.methods for seed in range(3))
     assert call("run", "toy", "broken", "--method", "svgd")[::2] == (

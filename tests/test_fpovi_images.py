@@ -122,7 +122,7 @@ def test_the_attack_and_the_prior_say_what_is_not_as_printed():
     for method in adversarial.SPECS:
         said = adversarial.deviations(method, "paper")
         assert "100 attack steps (not printed)" in said
-        assert ("at 4 inputs, all ten (printed: 40 draws of 8" in said) == method.startswith("f_")
+        assert ("all ten centred logits at 4 inputs (printed: from 40 draws" in said) == method.startswith("f_")
 
 
 def test_sizes_of_the_paper():
