@@ -152,7 +152,7 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
         raise GPVIError(
             f"{path} is the checkpoint of another run{earlier} "
             f"(what differs: {', '.join(differs[:MOST_NAMED] + more)}): "
-            f"{start}delete it, or give another path"
+            f"{start}delete it, or give another path; with all as it was the run goes on"
         )
 
 

@@ -64,7 +64,7 @@ SomeSampler = TypeVar("SomeSampler", bound=Sampler)
 Callback = Callable[[int, SomeSampler], dict[str, float] | None]
 
 
-@dataclass
+@dataclass(repr=False)
 class FitResult:
     """What training leaves behind.
 
@@ -89,6 +89,12 @@ class FitResult:
     history: list[dict[str, float]] = field(default_factory=list)
     diagnostics: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """The last row of each list, not all of them: a notebook's cell often ends with :func:`fit`."""
+        lists = {"history": self.history, "diagnostics": self.diagnostics}
+        ends = [f"{len(rows)} rows of {name}, the last {rows[-1]}" for name, rows in lists.items() if rows]
+        return f"FitResult({'; '.join([*ends, f'{self.seconds:.1f} seconds'])})"
 
 
 class Minibatches:
@@ -703,25 +709,26 @@ FOLDED = {
 def _warn_of_folds(objective: Objective, result: FitResult) -> None:
     """Both signs of det J at the last draws prove a fold; one sign everywhere may be a mirror image, which is none.
 
-    Without a fold, determinants below the floor of an :class:`OrientedELBO` are warned of.
+    Determinants below the floor of an :class:`OrientedELBO` come first: the floor is then the cause of folds, too.
     """
     last = result.diagnostics[-1] if result.diagnostics else {}
-    negative = last.get("folds", 0.0)
+    negative, below = last.get("folds", 0.0), last.get("below_floor", 0.0)
     trained_on = next((said for kind, said in FOLDED.items() if isinstance(objective, kind)), None)
-    if trained_on and 0 < negative < 1:
+    if isinstance(objective, OrientedELBO) and below > 0:
+        warnings.warn(
+            f"the determinants of {below:.2g} of the draws last looked at are between 0 and floor={objective.floor:g}, "
+            "where the objective credits more entropy than there is, and so makes the map too narrow: give "
+            "OrientedELBO a tenth to a hundredth of the determinants of a good map, which are about s^k for a target "
+            "of scale s",
+            FoldWarning,
+            stacklevel=3,
+        )
+    elif trained_on and 0 < negative < 1:
         harm, remedy = trained_on
         warnings.warn(
             f"the trained map folds: det J is negative at {negative:.2g} of the draws last looked at. Several z lead "
             f"to one x there, and {harm}. Lower the learning rate, start noise_scale and output_scale near the scale "
             f"of the target, or {remedy}; check(sampler, target, rng) says what to trust (notebook 02)",
-            FoldWarning,
-            stacklevel=3,
-        )
-    elif isinstance(objective, OrientedELBO) and (below := last.get("below_floor", 0.0)) > 0:
-        warnings.warn(
-            f"the determinants of {below:.2g} of the draws last looked at are below floor={objective.floor:g}, where "
-            "the objective credits more entropy than there is, and so makes the map too narrow: give OrientedELBO a "
-            "floor far less than the determinants of a good map",
             FoldWarning,
             stacklevel=3,
         )

@@ -485,8 +485,8 @@ def _judge(result: HMCResult, label: str, first: float | None) -> None:
         if stuck:
             warnings.warn(
                 f"{label}: {stuck} of {len(result.acceptance)} chains took fewer than 0.1 of their proposals after the "
-                "burn-in, and stay where they are. Leave their draws out, and start the chains where the density is "
-                "not tiny, such as at draws of the prior.",
+                "burn-in, and stay where they are. Leave their draws out, result.samples[:, result.acceptance >= 0.1], "
+                "and start the chains where the density is not tiny, such as at draws of the prior.",
                 AcceptanceWarning,
                 stacklevel=3,
             )
@@ -508,9 +508,11 @@ def _judge(result: HMCResult, label: str, first: float | None) -> None:
 def _warn_of_coarse_values(value: Float[Tensor, " c"]) -> None:
     """Say so where neighbouring numbers of its precision are so far apart that an acceptance rate means little."""
     if coarse := coarseness(float(value.abs().max()), value.dtype):
+        of_all = coarseness(float(value.abs().median()), value.dtype)
+        remedy = "Start in float64, or subtract a constant from log_prob" if of_all else "Start those chains elsewhere"
         warnings.warn(
-            f"at the start {coarse}: which proposals are accepted is rounding. Start in float64, or subtract a "
-            "constant from log_prob",
+            f"at the start {'' if of_all else 'of some chains '}{coarse}: which proposals are accepted is rounding. "
+            f"{remedy}",
             AcceptanceWarning,
             stacklevel=4,
         )

@@ -141,7 +141,10 @@ def _named(
 ) -> dict[str, Tensor]:
     """Coordinates as variables: by names, by a network's or a target's parameters, or all as ``x``."""
     if x.ndim != 3:
-        raise GPVIError(f"samples must be (n, d), a list of such chains, or named, got {tuple(x.shape[1:])} a chain")
+        raise GPVIError(
+            f"samples must be (n, d), a list of such chains, or named, got {tuple(x.shape[1:])} a chain; of draws "
+            "(n, chains, d) give list(x.unbind(1))"
+        )
     if names is not None:
         if target is not None:
             raise GPVIError("give names or a target to take them from, not both")

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gpvi_lib.checks import check_count
+from gpvi_lib.checks import check_count, check_instance
 from gpvi_lib.samplers import Sampler, standard_normal
 from gpvi_lib.targets.base import Target, check_precision, differentiable_score, log_prob, score
 from gpvi_lib.targets.problems import ProblemFamily
@@ -104,6 +104,7 @@ class LangevinNetwork(Sampler):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
+        check_instance("start", start, Sampler, "such as MeanField(torch.zeros(d)) or Particles(x)")
         check_count("layers", layers)
         if batch_size is not None:
             check_count("batch_size", batch_size)
@@ -221,6 +222,16 @@ class LangevinNetwork(Sampler):
     def path(self, num_samples: int | None, rng: torch.Generator) -> Float[Tensor, "T+1 n d"]:
         """All states ``z^0, ..., z^T`` of fresh chains; the last are what :meth:`rsample` draws."""
         return torch.stack(list(self._states(self.inputs(num_samples, rng))))
+
+    def rsample_with_log_prob(
+        self, num_samples: int, rng: torch.Generator
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
+        """Refuse, always.
+
+        Raises:
+            ValueError: naming objectives that need no density of the last state.
+        """
+        raise ValueError(f"a {type(self).__name__} has no tractable density; use PathELBO, or ParVI")
 
     def rsample_with_path_ratio(
         self, num_samples: int, rng: torch.Generator

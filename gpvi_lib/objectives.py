@@ -415,7 +415,8 @@ class OrientedELBO(Objective):
     Attributes:
         num_samples: Monte Carlo samples per step.
         floor: the smallest ``det(A + Λ_1)`` that counts as itself, in the unit of the points to the power k: for a
-            target of scale s give far less than ``s^k``.
+            target of scale s give a tenth to a hundredth of ``s^k`` (far less makes a negative one so dear that steps
+            overshoot).
 
     Raises:
         ValueError: if the floor is not positive, or the sampler is no :class:`Generator`.
@@ -440,7 +441,8 @@ class OrientedELBO(Objective):
     def __call__(self, sampler, target, batch, rng):
         inner, _ = without_point(sampler)
         if not isinstance(inner, Generator):
-            raise ValueError(f"OrientedELBO needs a Generator, got {type(inner).__name__}; use NegativeELBO")
+            other = "ParVI" if isinstance(inner, Particles) else "NegativeELBO"
+            raise ValueError(f"OrientedELBO needs a Generator, got {type(inner).__name__}; use {other}")
         z = inner.noise(self.num_samples, rng)
         theta, linearization = inner.forward_and_linearize(z)
         x = _completed(sampler, theta)

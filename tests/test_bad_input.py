@@ -6,6 +6,7 @@ import pytest
 import torch
 from kernel_directions import KERNEL_DIRECTIONS
 from torch import nn
+from torch.distributions import constraints
 from torch.testing import assert_close
 
 from gpvi_lib import (
@@ -20,6 +21,7 @@ from gpvi_lib import (
     AdaptiveLangevin,
     BayesianLinearRegression,
     BiCGSTABInverse,
+    Constrained,
     Flow,
     FunctionSpaceParVI,
     Gaussian,
@@ -37,6 +39,7 @@ from gpvi_lib import (
     NormalLikelihood,
     NormalPrior,
     OrientedELBO,
+    Particles,
     ParVI,
     PlaneGrid,
     PointEstimate,
@@ -47,6 +50,7 @@ from gpvi_lib import (
     fit,
     hmc,
     metrics,
+    mlp,
     power_decay,
 )
 from gpvi_lib.metrics import regression_log_likelihood, relative_error, total_variation
@@ -323,6 +327,43 @@ def test_the_steps_of_an_adaptive_chain_cannot_be_trained():
 def test_the_functional_gradient_of_a_point_estimate_names_what_trains_it():
     with pytest.raises(ValueError, match=r"got PointEstimate; use NegativeELBO\(n\), or ParVI\(SVGD\(\), num_samp"):
         run(PointEstimate(Generator(2, seed=0), torch.empty(0)), objective=GPVI(4))
+
+
+def test_a_chain_names_what_starts_and_what_trains_it():
+    target = Gaussian(torch.zeros(2), torch.eye(2))
+    with pytest.raises(GPVIError, match=r"(?s)start must be an instance of Sampler, .* or Particles\(x\)"):
+        LangevinNetwork(torch.zeros(5, 2), target, 3)
+    with pytest.raises(ValueError, match="a LangevinNetwork has no tractable density; use PathELBO, or ParVI"):
+        run(LangevinNetwork(MeanField(torch.zeros(2)), target, 3), objective=NegativeELBO(4))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "other"), [(Particles(torch.zeros(3, 2)), "ParVI"), (MeanField(torch.zeros(2)), "N")]
+)
+def test_the_oriented_elbo_names_what_can_train_the_sampler(sampler, other):
+    with pytest.raises(ValueError, match=f"OrientedELBO needs a Generator, got {type(sampler).__name__}; use {other}"):
+        OrientedELBO(4)(sampler, None, None, None)
+
+
+def test_a_likelihood_that_cannot_be_evaluated_is_told_what_it_was_given():
+    def losses(outputs, labels):
+        return -nn.functional.cross_entropy(outputs, labels, reduction="none")
+
+    target = Posterior(mlp([2, 3]), losses, torch.ones(7, 2), torch.zeros(7).long())
+    with pytest.raises(ValueError, match="batch_size") as caught:
+        run(MeanField(torch.zeros(target.dim)), target)
+    said = (
+        "the likelihood was given outputs (2, 7, 3), of 2 networks, and targets (7,); it must return log-probabilities"
+    )
+    assert caught.value.__notes__ == [f"gpvi_lib: {said} (2, 7)"]
+
+
+def test_chains_have_no_constrained_values_and_their_samples_do(rng):
+    target = Constrained(lambda p: -p["s"], {"s": constraints.positive})
+    chains = hmc(target.log_prob, torch.zeros(2, 1), step_size=0.5, num_leapfrog=3, num_steps=3, burn_in=0, rng=rng)
+    with pytest.raises(GPVIError, match=r"a tensor \(..., 1\), got HMCResult: of chains give samples"):
+        target.constrain(chains)
+    assert target.constrain(chains.samples)["s"].shape == (3, 2)
 
 
 def test_a_class_in_place_of_a_part_is_named():

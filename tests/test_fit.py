@@ -1608,6 +1608,16 @@ def test_torchs_default_device_has_no_say(tmp_path):
     assert bool(start.mean.isfinite().all())
 
 
+def test_a_result_prints_its_ends_on_a_line():
+    found = repr(fit_particles(regression(), steps=90, callback=lambda step, sampler: {"error": 0.5}))
+    assert re.fullmatch(
+        r"FitResult\(2 rows of history, the last {'step': 90, 'error': 0.5}; 90 rows of diagnostics, the last {'step': "
+        r"90, .*}; \d+\.\d seconds\)",
+        found,
+    )
+    assert repr(fitting.FitResult()) == "FitResult(0.0 seconds)"
+
+
 def test_a_row_keeps_its_own_step():
     result = fit_particles(regression(), steps=2, callback=lambda step, sampler: {"step": -1.0, "error": 0.5})
     assert [list(row.items()) for row in result.history] == [[("step", step), ("error", 0.5)] for step in (0, 2)]

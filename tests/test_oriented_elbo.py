@@ -1,6 +1,7 @@
 """The log-determinant that knows its sign, and the objective that keeps maps from folding."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -85,6 +86,13 @@ def test_a_start_below_the_floor_grows_out_of_it():
     assert (info[0]["below_floor"], info[-1]["below_floor"]) == (1, 0)
 
 
+def test_where_the_floor_makes_the_map_fold_the_floor_is_named():
+    f, narrow = linear([[0.05, 0.0], [0.0, 0.05]]), Gaussian(torch.zeros(2, dtype=F64), 1e-4 * torch.eye(2, dtype=F64))
+    with pytest.warns(FoldWarning) as found:
+        fit(f, narrow, OrientedELBO(30), steps=300, optimizer=Adam(3e-3), seed=0, progress=False)
+    assert [re.search("floor=0.01, .* a tenth to a hundredth", str(one.message)) is not None for one in found] == [True]
+
+
 def test_a_fit_that_ends_below_the_floor_says_so():
     """Adam moves the slope by its rate a step, from 0.02 to about 0.005."""
     f = Generator(1, noise_scale=0.02, seed=0)
@@ -92,7 +100,7 @@ def test_a_fit_that_ends_below_the_floor_says_so():
         f.output.weight.zero_()
         f.output.bias.zero_()
     narrow = Gaussian(torch.zeros(1), 1e-6 * torch.eye(1))
-    with pytest.warns(FoldWarning, match="determinants of 1 of the draws .* below floor=0.01"):
+    with pytest.warns(FoldWarning, match="determinants of 1 of the draws .* between 0 and floor=0.01"):
         result = fit(f, narrow, OrientedELBO(30), steps=15, **SETTINGS)
     assert result.diagnostics[-1]["below_floor"] == 1 and result.diagnostics[-1]["folds"] == 0
     assert result.diagnostics[0]["below_floor"] == 0

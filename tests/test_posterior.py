@@ -549,8 +549,12 @@ def test_data_that_are_read_need_minibatches_and_pairs(normal):
         fit(MeanField(torch.zeros(3, dtype=torch.float64)), target, NegativeELBO(4), **settings)
     with pytest.raises(ValueError, match="the 6 data do not lie in memory: ask for a minibatch of them"):
         target.data(None)
-    with pytest.raises(ValueError, match=r"items of the dataset must be pairs \(input, target\), got Tensor"):
+    with pytest.raises(
+        ValueError, match=r"items of the dataset must be pairs \(input, target\), got a Tensor: return both"
+    ):
         StreamedPosterior(*arguments, x)
+    with pytest.raises(ValueError, match=r"\(input, target\), got a tuple of 3: return both from __getitem__"):
+        StreamedPosterior(*arguments, [(1.0, 2.0, 3.0)] * 6)
     with pytest.raises(ValueError, match="the dataset has 0 items"):
         StreamedPosterior(*arguments, Files(x[:0], y[:0]))
     with pytest.raises(ValueError, match="the dataset must have a length and items, int has not both"):

@@ -241,6 +241,14 @@ def test_priors_may_be_modules_without_parameters():
     torch.testing.assert_close(apart, NormalPrior(1.5).log_prob(w), rtol=0, atol=2e-3)
 
 
+def test_a_chain_that_starts_far_out_is_to_start_elsewhere():
+    start = torch.zeros(4, 1)
+    start[0] = 1e5
+    settings = {"step_size": 1e-3, "num_leapfrog": 1, "num_steps": 2, "burn_in": 1, "seed": 0, "progress": False}
+    with pytest.warns(AcceptanceWarning, match="at the start of some chains .* Start those chains elsewhere"):
+        hmc(lambda x: -x[:, 0].square(), start, **settings)
+
+
 @pytest.mark.parametrize(("dtype", "coarse"), [(torch.float32, True), (torch.float64, False)])
 def test_chains_whose_energies_are_rounded_away_are_named(dtype, coarse):
     settings = {"step_size": 0.5, "num_leapfrog": 5, "num_steps": 40, "burn_in": 10, "seed": 0, "progress": False}

@@ -231,6 +231,10 @@ class Constrained:
 
     def _forward(self, x: Float[Tensor, "*batch d"]) -> tuple[Values, Float[Tensor, "*batch"]]:
         """Constrained values and the log-determinant of all of them."""
+        if not isinstance(x, Tensor):
+            raise GPVIError(
+                f"points must be a tensor (..., {self.dim}), got {type(x).__name__}: of chains give samples"
+            )
         if x.ndim == 0 or x.shape[-1] != self.dim:
             size = x.shape[-1] if x.ndim else "no axis"
             raise GPVIError(f"these parameters have {self.dim} real numbers, got points of {size}: see target.dim")

@@ -154,7 +154,15 @@ def of_each(likelihood: Callable, outputs: Float[Tensor, "n b ..."], targets: Fl
     Raises:
         ValueError: if it returns another shape.
     """
-    value = likelihood(outputs, targets)
+    try:
+        value = likelihood(outputs, targets)
+    except (RuntimeError, TypeError, ValueError) as error:
+        if not isinstance(error, torch.linalg.LinAlgError | GPVIError):  # they have remedies of their own
+            error.add_note(
+                f"gpvi_lib: the likelihood was given outputs {tuple(outputs.shape)}, of {len(outputs)} networks, and "
+                f"targets {tuple(targets.shape)}; it must return log-probabilities ({len(outputs)}, {len(targets)})"
+            )
+        raise
     if value.shape != (len(outputs), len(targets)):
         raise ValueError(
             f"the likelihood must return one log-probability per network and datum, shape ({len(outputs)}, "
@@ -543,8 +551,9 @@ class StreamedPosterior(Posterior):
     """The :class:`Posterior` of data that are read when they are needed, such as files that do not fit into memory.
 
     :func:`fit` draws the indices of each minibatch, and this reads them: the order is that of ``rng``, so that a run
-    can be repeated and resumed, which the shuffle of a ``DataLoader`` would not allow. :func:`fit` needs a
-    ``batch_size``. Without a minibatch, as in :func:`check`, ``log_prob`` reads all data once, a part at a time.
+    can be repeated and resumed, which the shuffle of a ``DataLoader`` would not allow. A checkpoint sees other data
+    only in the few rows that :func:`fit` reads to tell runs apart. :func:`fit` needs a ``batch_size``. Without a
+    minibatch, as in :func:`check`, ``log_prob`` reads all data once, a part at a time.
 
     Args:
         module, likelihood, prior, power, held_out: as of :class:`Posterior`.
@@ -602,9 +611,10 @@ class StreamedPosterior(Posterior):
         if not items:
             raise ValueError("there are no data: the dataset has 0 items")
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+            first = items[0]
+            got = f"a {type(first).__name__}" + (f" of {len(first)}" if isinstance(first, tuple | list) else "")
             raise ValueError(
-                f"items of the dataset must be pairs (input, target), got {type(items[0]).__name__}: give a Dataset "
-                "whose items are"
+                f"items of the dataset must be pairs (input, target), got {got}: return both from __getitem__"
             )
         try:
             inputs, targets = default_collate(items)
