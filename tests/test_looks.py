@@ -334,7 +334,7 @@ def test_items_of_unequal_length_are_named():
     ):
         StreamedPosterior(torch.nn.Linear(2, 1), NormalLikelihood(1.0), items[:8])
     triples = [(torch.ones(2), torch.tensor(0.5), 1) for _ in range(9)]
-    with pytest.raises(ValueError, match="must be pairs .*, got tuple: give a Dataset whose items are"):
+    with pytest.raises(ValueError, match="must be pairs .*, got a tuple of 3: return both from __getitem__"):
         StreamedPosterior(torch.nn.Linear(2, 1), NormalLikelihood(1.0), triples)
 
 
