@@ -415,8 +415,7 @@ class OrientedELBO(Objective):
     Attributes:
         num_samples: Monte Carlo samples per step.
         floor: the smallest ``det(A + Λ_1)`` that counts as itself, in the unit of the points to the power k: for a
-            target of scale s give a tenth to a hundredth of ``s^k`` (far less makes a negative one so dear that steps
-            overshoot).
+            target of scale s give a tenth to a hundredth of ``s^k``.
 
     Raises:
         ValueError: if the floor is not positive, or the sampler is no :class:`Generator`.

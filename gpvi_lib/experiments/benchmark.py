@@ -313,29 +313,24 @@ def chain_start(
 
 
 def chain_draws(
-    config: dict,
-    target: Target,
-    unit: Float[Tensor, " d"],
-    start: Float[Tensor, "c d"],
-    context: RunContext,
-    rng: torch.Generator,
+    config: dict, log_prob: Callable, start: Float[Tensor, "c d"], context: RunContext, rng: torch.Generator
 ) -> tuple[Float[Tensor, "c n d"], dict[str, float]]:
-    """HMC in units of ``unit``: the chains' draws in the target's own, their acceptance and their step size."""
-    result = run_hmc(config, lambda u: target.log_prob(unit * u), start, context, rng, adapt=config["adapt"])
+    """HMC's draws, chain by chain, and their acceptance and step size."""
+    result = run_hmc(config, log_prob, start, context, rng, adapt=config["adapt"])
     said = {"acceptance": float(result.acceptance.mean()), "step_size": result.step_size}
-    return unit * result.samples.transpose(0, 1), said
+    return result.samples.transpose(0, 1), said
 
 
 def _run_chains(config: dict, target: Counted, context: RunContext) -> tuple[Tensor, Callable[[], dict[str, float]]]:
-    rng, unit = torch.Generator(context.device).manual_seed(context.seed), torch.ones(target.dim)
-    start = chain_start(config, target, unit, context, rng)
+    rng = torch.Generator(context.device).manual_seed(context.seed)
+    start = chain_start(config, target, torch.ones(target.dim), context, rng)
     extra = {"gradients_of_training": float(target.gradients)} if "training" in config else {}
     if config["sampler"] == "nuts":
         settings = config | {"draws": config["draws_of_a_chain"]}
         chains, info = run_nuts(settings, target.log_prob, start.double(), context)
         extra |= {"divergences": info["divergences"], "step_size": info["step_size"]}
     else:
-        chains, said = chain_draws(config, target, unit, start, context, rng)
+        chains, said = chain_draws(config, target.log_prob, start, context, rng)
         extra |= said
     if len(chains) < 100:  # of many short ones R-hat says little
         extra["rhat_max"] = float(diagnostics(chains)["rhat"].nan_to_num(1_000).max())

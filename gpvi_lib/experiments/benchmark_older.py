@@ -224,14 +224,14 @@ def _draws(config: dict, problem: Problem, context: RunContext) -> tuple[Float[T
     """Draws of a method, and what its chains say."""
     rng = torch.Generator(context.device).manual_seed(context.seed)
     target, scale, number = problem.target, problem.scale, problem.draws
+    in_units, ones = InUnits(target, scale), torch.ones_like(scale)
     if config["method"] == "langevin":
-        in_units, ones = InUnits(target, scale), torch.ones_like(scale)
         return scale * fixed_draws(benchmark.trained(config, in_units, context, rng, ones), number), {}
     if config["method"] not in CHAINED:
         return fixed_draws(benchmark.trained(config, target, context, rng, scale), number), {}
     start = benchmark.chain_start(config, target, scale, context, rng)
-    chains, said = benchmark.chain_draws(config, target, scale, start, context, rng)
-    return evenly(chains.flatten(0, 1), number), said
+    chains, said = benchmark.chain_draws(config, in_units.log_prob, start, context, rng)
+    return scale * evenly(chains.flatten(0, 1), number), said
 
 
 def run(config: dict, row: str, context: RunContext) -> Outcome:

@@ -47,8 +47,8 @@ def _chains(config: dict, problem: Problem, context: RunContext) -> Measured:
         batch = min(config["training"]["batch_size"], target.num_data)
         config = with_change(config, {"training": {"batch_size": batch}})
     start = benchmark.chain_start(config, target, unit, context, rng)
-    chains, said = benchmark.chain_draws(config, target, unit, start, context, rng)
-    metrics, arrays = problem.outcome(evenly(chains.flatten(0, 1), config["samples"]))
+    chains, said = benchmark.chain_draws(config, lambda u: target.log_prob(unit * u), start, context, rng)
+    metrics, arrays = problem.outcome(unit * evenly(chains.flatten(0, 1), config["samples"]))
     return metrics | said, arrays
 
 

@@ -164,8 +164,10 @@ def deviations(method: str, profile: str) -> str:
     parts = [f"{size['epochs']} of {PRINTED_EPOCHS:,} epochs", f"{size['attacked']} images attacked in the figure"]
     parts.append(f"{size['attack_steps']} attack steps (not printed)")
     if method in ("f_svgd", "f_gfsf"):
-        parts.append("closed-form prior on all ten centred logits at 4 inputs (printed: from 40 draws of the logits,")
-        parts[-1] += " normalised and down-sampled to 8 numbers)"
+        parts.append(
+            "closed-form prior on all ten centred logits at 4 inputs (printed: from 40 draws of the logits, normalised "
+            "and down-sampled to 8 numbers)"
+        )
     if method == "deep_ensemble":
         parts.append("no prior")
     return "; ".join(parts)
