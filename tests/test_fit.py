@@ -1224,6 +1224,36 @@ def test_a_minibatch_without_its_factor_is_refused(batch_size):
         fit(MeanField(torch.zeros(1)), Unscaled(factor=False), NegativeELBO(4), **settings)
 
 
+class Sharp:
+    """Of a scale so small that the last digit of what is predicted shows, which differs with the number of data.
+
+    So matrix products round, on one processor or another.
+    """
+
+    dim, num_data, scale = 1, 40, 1e-4
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def log_prob(self, x, batch=None):
+        number = self.num_data if batch is None else len(batch)
+        predicted = x * (1 + torch.finfo(x.dtype).eps * (number // 4 + len(x)))
+        terms = -0.5 * ((predicted - 1 - self.scale) / self.scale).square().expand(-1, number)
+        return (self.num_data / number if self.factor else 1.0) * terms.sum(-1)
+
+
+def test_digits_that_a_sharp_likelihood_makes_of_rounding_are_no_fault():
+    settings = {"steps": 1, "optimizer": Adam(0.1), "seed": 0, "progress": False}
+    values = [float(Sharp(True).log_prob(torch.ones(1, 1), torch.zeros(n, dtype=torch.long))) for n in (4, 8)]
+    assert (
+        1e-3 < values[1] / values[0] - 1 < 1e-2 or 1e-3 < values[0] / values[1] - 1 < 1e-2
+    )  # far beyond half the digits
+    for batch_size in (8, None):
+        fit(Particles(torch.tensor([[1.0], [1.001]])), Sharp(True), ParVI(SVGD()), batch_size=batch_size, **settings)
+    with pytest.raises(GPVIError, match=r"Sharp.log_prob must scale .* minibatch by num_data / len\(batch\)"):
+        fit(Particles(torch.tensor([[1.0], [1.001]])), Sharp(False), ParVI(SVGD()), batch_size=8, **settings)
+
+
 def test_a_target_with_data_that_takes_no_batch_is_named():
     target = Smallest()
     target.num_data = 20

@@ -83,6 +83,43 @@ def test_the_first_trainings_are_longer():
     assert config["rounds"] // config["every"] == 200
 
 
+def test_the_bootstrap_steps_as_the_benchmark_does():
+    """Two trainings of three steps, network by network; the rate and the mean square go on in the second."""
+    config = WHEEL.config("bootstrap", "paper") | {"hidden": [3], "batch_size": 6, "first_steps": 3, "later_steps": 3}
+    bandit = bandits.wheel(20, rng())
+    player, draws = bandits.Bootstrap(config, bandit, context(), rng(1)), rng(1)
+    arms = torch.arange(20) % 5
+    rewards = bandit.rewards[torch.arange(20), arms]
+    x = 0.3 * (2 * torch.rand(player.sampler.x.shape, generator=draws) - 1)
+    for name, part in player.network.unflatten(x).items():
+        if name.endswith("bias"):
+            part.zero_()
+    assert torch.equal(player.sampler.x, x)
+    square, shown, clipped = torch.ones_like(x), torch.empty(0, 20), 0
+    for training, known in enumerate((12, 20)):
+        player.learn(bandit.contexts[:known], arms[:known], rewards[:known])
+        shown = torch.cat([shown, (torch.rand(known - len(shown), 20, generator=draws) < 0.95).float()])
+        for step in range(3):
+            rows = torch.randint(known, (6,), generator=draws)
+            for i in range(20):
+                w = x[i : i + 1].clone().requires_grad_()
+                error = player.network(w, bandit.contexts[rows])[0, torch.arange(6), arms[rows]] - rewards[rows]
+                (gradient,) = torch.autograd.grad((shown[rows, i] * error.square()).sum() / 6 / 0.95, w)
+                clipped += bool(gradient.norm() > 5)
+                gradient = gradient[0] / max(1.0, float(gradient.norm()) / 5)
+                square[i] = 0.9 * square[i] + 0.1 * gradient**2
+                x[i] -= 0.1 / (1 + 0.5 * (3 * training + step)) * gradient / square[i].sqrt()
+    assert 0 < clipped < 120 and 0 < int(shown.sum()) < 400
+    assert_close(player.sampler.x, x, rtol=1e-3, atol=1e-4)
+
+
+def test_the_bootstrap_trains_equally_long_each_time():
+    for profile, steps in (("paper", 100), ("quick", 10)):
+        player = bandits.Bootstrap(WHEEL.config("bootstrap", profile), bandits.wheel(10, rng()), context(), rng())
+        for player.trainings in (0, 1, 30):
+            assert player._steps() == steps
+
+
 @pytest.mark.parametrize("short", [WHEEL, MUSHROOM])
 def test_all_rounds_are_the_printed_ones_and_stand_instead_of_fewer(short):
     full = EXPERIMENTS[f"{short.name}-all-rounds"]
@@ -156,6 +193,8 @@ def test_the_process_with_the_networks_variance_has_it():
 @pytest.mark.parametrize("method", ["f_svgd", "bootstrap", "gp", "gp_as_networks", "svgd_wide_start"])
 def test_an_interrupted_game_ends_as_one_that_was_not(method, tmp_path):
     config = WHEEL.config(method, "smoke") | {"rounds": 130}
+    if method == "bootstrap":  # long enough for what RMSProp remembers to tell
+        config |= {"first_steps": 40, "later_steps": 40}
     whole = bandits.run(config, method, context())
     path, stops, parts = tmp_path / "game.pt", 0, None
     while parts is None and stops < 9:
