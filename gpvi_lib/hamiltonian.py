@@ -471,7 +471,8 @@ def _judge(result: HMCResult, label: str, first: float | None) -> None:
 
     ``first`` is the step that an adaptation started from.
     """
-    if first is not None and result.step_size > UNBOUNDED * first:
+    rate, stuck = float(result.acceptance.mean()), int((result.acceptance < 0.1).sum())
+    if first is not None and result.step_size > UNBOUNDED * first and rate > 0.99:
         warnings.warn(
             f"{label}: the step grew from {first:.3g} to {result.step_size:.3g}, so log_prob hardly changes: is the "
             "prior of every parameter proper, and is each determined by prior or data?",
@@ -479,7 +480,6 @@ def _judge(result: HMCResult, label: str, first: float | None) -> None:
             stacklevel=3,
         )
         return
-    rate, stuck = float(result.acceptance.mean()), int((result.acceptance < 0.1).sum())
     few = rate < 0.1
     if 0.1 <= rate <= 0.99:
         if stuck:

@@ -448,7 +448,7 @@ def _few(target: Target, x: Tensor) -> Tensor | None:
     few = torch.arange(min(number, FEW), device=x.device)
     try:
         log_prob(target, x[:1], few)
-    except (TypeError, GPVIError):  # it takes no minibatches
+    except (TypeError, RuntimeError, ValueError):  # it takes no minibatches, or not of this size
         return None
     return few
 

@@ -802,12 +802,12 @@ def test_a_run_that_diverges_says_who_and_when(bad, objective, tmp_path):
 
     def turns_bad(x):
         calls.extend([1] * (len(x) == 6))  # all particles
-        return -x.square().sum(-1) * (bad if len(calls) >= 7 else 1.0)
+        return -x.square().sum(-1) * (bad if len(calls) >= 6 else 1.0)
 
     target = Broken(turns_bad)
     target.log_likelihood = target.log_prob
     rng = torch.Generator().manual_seed(0)
-    # Three calls before the first step, one in each step: the seventh is in step 4.
+    # Two calls before the first step, one in each step: the sixth is in step 4.
     said = r"(the loss is (nan|-?inf) at step 4; lower the learning rate|step 4: log_prob of Broken is not finite at 6)"
     with pytest.raises(DivergedError, match=f"^toy svgd seed 3: {said}"):
         fit(
@@ -826,7 +826,7 @@ def test_parameters_that_are_not_finite_never_leave_training():
     def bad_gradient(x):
         calls.extend([1] * (len(x) == 6))  # all particles
         root = (x - x.detach()).abs().sqrt().sum(-1)  # 0 with gradient nan
-        return -x.square().sum(-1) + (root if len(calls) > 6 else 0)
+        return -x.square().sum(-1) + (root if len(calls) > 5 else 0)
 
     target = Broken(bad_gradient)
     target.log_likelihood = target.log_prob

@@ -4,7 +4,6 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -312,7 +311,7 @@ def check_finite(target: Target, x: Float[Tensor, "n d"], batch: Tensor | None =
         raise
     _refuse_not_finite(target, "score (the gradient of log_prob)", gradient)
     whole = getattr(target, "streamed", False) and batch is None  # a pass over all data for it would be too much
-    if hasattr(target, "log_likelihood") and not hasattr(target, "score") and not whole:
+    if hasattr(target, "network") and hasattr(target, "log_likelihood") and not hasattr(target, "score") and not whole:
         with torch.enable_grad():  # the prior's graph would hide that the likelihood has none
             x = x.detach().requires_grad_()
             value = target.log_likelihood(x) if batch is None else target.log_likelihood(x, batch)
@@ -344,12 +343,18 @@ def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], apa
     rng = torch.Generator().manual_seed(0)
     away = torch.randn(2, x.shape[-1], generator=rng, dtype=torch.float64, device="cpu")
     pair = x[:1].detach() + 0.1 * away.to(x)
-    each = partial(map, density, pair.split(1))
+
+    def each(points: Tensor) -> Tensor:
+        return torch.cat([density(point) for point in points.split(1)])
+
     mixed = "log_prob mixes points: sum over all axes but the first, as .sum(-1) does; a number per point needs "
     mixed += "[:, None] before it meets a vector per point, and targets (N, 1) want .squeeze(-1)"
     try:
-        alone = torch.cat(list(each()))
+        alone = each(pair)
+        of_all = len(x) > 1 and len(alone) == 2 * len(x)  # each alone as many numbers as there are points
     except (RuntimeError, ValueError):
+        of_all = True
+    if of_all:
         if not apart:
             _check_order(density, x, mixed)
         return
@@ -357,8 +362,9 @@ def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], apa
         together = density(pair)
     except (RuntimeError, ValueError) as error:
         raise GPVIError(f"{mixed} ({error})") from error
-    same = _rounded_alike(alone, together, lambda pair: torch.cat([density(x) for x in pair.split(1)]), pair)
-    if not same and torch.equal(alone, torch.cat(list(each()))):
+    if alone.shape != together.shape or (
+        _differ((alone, together), each, density, pair) and torch.equal(alone, each(pair))
+    ):
         raise GPVIError(f"{mixed} (alone two have {alone.tolist()}, together {together.tolist()})")
 
 
@@ -371,11 +377,11 @@ def _check_order(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], m
     away = torch.randn(x.shape, generator=rng, dtype=torch.float64, device="cpu")
     points = x.detach() + 0.1 * away.to(x)
     try:
-        values, turned = density(points), density(points.flip(0))
+        values, turned = density(points), density(points.flip(0)).flip(0)
+        of_its_place = _differ((values, turned), density, lambda x: density(x.flip(0)).flip(0), points)
     except (RuntimeError, ValueError):
         return
-    same = _rounded_alike(values.flip(0), turned, lambda points: density(points).flip(0), points)
-    if not same and torch.equal(values, density(points)):
+    if of_its_place and torch.equal(values, density(points)):
         number = len(x)
         raise GPVIError(
             f"{mixed} (the {number} points have other numbers in another order: {number} data? A target that means it "
@@ -419,17 +425,26 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=close, atol=close, equal_nan=True)
 
 
-def _rounded_alike(one: Tensor, other: Tensor, density: Callable[[Tensor], Tensor], x: Tensor) -> bool:
-    """The same up to half of their digits, or ten times what the next number above each coordinate changes of one.
+def _differ(
+    values: tuple[Tensor, Tensor],
+    one: Callable[[Tensor], Tensor],
+    other: Callable[[Tensor], Tensor],
+    x: Float[Tensor, "n d"],
+) -> bool:
+    """Whether two densities of these values at ``x`` differ there and, if they have numbers there, at points near.
 
-    A normal likelihood of small scale amplifies the rounding of what a network puts out, differently for each shape of
-    a batch.
+    At ``x`` alone it may be rounding: a normal likelihood of small scale amplifies that of what a network predicts,
+    another one for each shape of a batch, and where the prior cancels the likelihood little else is left.
     """
-    if _alike(one, other):
+    if _alike(*values):
+        return False
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu")
+    near = x + 0.1 * (1 + x.abs()) * noise.to(x)
+    try:
+        first, second = one(near), other(near)
+    except (RuntimeError, ValueError):
         return True
-    moved = (density(torch.nextafter(x, torch.full_like(x, math.inf))) - one).abs()
-    slack = 10 * torch.where(moved.isfinite(), moved, 0)
-    return _alike(one, torch.where((one - other).abs() <= slack, one, other))
+    return not (bool(first.isfinite().all()) and _alike(first, second))
 
 
 @torch.no_grad()
@@ -449,17 +464,21 @@ def check_all_data(target: Target, x: Float[Tensor, "n d"]) -> None:
     number = getattr(target, "num_data", None)
     if not isinstance(number, int) or getattr(target, "streamed", False):
         return
-    whole = target.log_prob(x[:1])
+    points, data = x if hasattr(target, "num_points") else x[:1], torch.arange(number, device=x.device)
+
+    def every(x: Tensor) -> Tensor:
+        return target.log_prob(x, data)
+
     try:
-        every = target.log_prob(x[:1], torch.arange(number, device=x.device))
-    except TypeError:  # it takes none
+        whole, at_all = target.log_prob(points), every(points)
+    except TypeError:  # it takes none, or nothing else
         return
-    if not _rounded_alike(whole, every, target.log_prob, x[:1]) and torch.equal(whole, target.log_prob(x[:1])):
+    if _differ((whole, at_all), target.log_prob, every, points) and torch.equal(whole, target.log_prob(points)):
         raise GPVIError(
             f"{type(target).__name__}.log_prob(x) must be its value on all {number} data, log_prob(x, "
-            f"torch.arange({number})): the two are {whole[0].item():.6g} and {every[0].item():.6g}. The log-likelihood "
-            "is a sum, not a mean, of a minibatch times num_data / len(batch), and without one of y, not y[None]: "
-            "rows = slice(None) if batch is None else batch"
+            f"torch.arange({number})): the two are {whole[0].item():.6g} and {at_all[0].item():.6g}. The "
+            "log-likelihood is a sum, not a mean, of a minibatch times num_data / len(batch), and without one of y, "
+            "not y[None]: rows = slice(None) if batch is None else batch"
         )
 
 
@@ -481,8 +500,11 @@ def check_minibatch(target: Target, x: Float[Tensor, "n d"], batch: Int[Tensor, 
     def on_batch(x: Tensor) -> Tensor:
         return target.log_prob(x, batch)
 
-    once, twice = on_batch(x), target.log_prob(x, torch.cat([batch, batch]))
-    if not _rounded_alike(once, twice, on_batch, x) and torch.equal(once, on_batch(x)):
+    def on_both(x: Tensor) -> Tensor:
+        return target.log_prob(x, torch.cat([batch, batch]))
+
+    once, twice = on_batch(x), on_both(x)
+    if _differ((once, twice), on_batch, on_both, x) and torch.equal(once, on_batch(x)):
         raise GPVIError(
             f"{type(target).__name__}.log_prob must scale the log-likelihood of a minibatch by num_data / len(batch): "
             f"with each of {len(batch)} data twice it is {twice[0].item():.6g}, with each once {once[0].item():.6g}"

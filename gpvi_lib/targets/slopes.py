@@ -19,6 +19,8 @@ SETTLED = 0.01
 """Relative difference between slopes at three distances below which they are one slope."""
 APART = 0.1
 """Relative difference between that slope and the gradient's above which they are two."""
+NEIGHBOURS = 8
+"""Points, each the next number away in every coordinate, at which values show how they are rounded."""
 EVALUATED = 10_000
 """How many points times data are evaluated at once."""
 
@@ -56,26 +58,39 @@ def check_slope(
 @torch.no_grad()
 def _two_slopes(target: Target, x: Float[Tensor, "1 d"], batch: Tensor | None) -> tuple[float, float] | None:
     """The gradient's slope and that of the values, in the first direction in which they differ."""
+    rng = torch.Generator().manual_seed(1)
     try:
-        gradient, value = score(target, x, batch), log_prob(target, x, batch)
+        gradient, rounded = score(target, x, batch), _rounded(target, x, batch, rng)
     except (RuntimeError, ValueError):  # made for a certain number of points
         return None
-    rng = torch.Generator().manual_seed(1)
     random = torch.randn(DIRECTIONS, x.shape[1], generator=rng, dtype=torch.float64, device="cpu")
     along = torch.cat([gradient, random.to(x)])
     along = along[along.norm(dim=-1) > 0]
     distances = max(1.0, float(x.norm())) * 0.5 ** torch.arange(STEPS, dtype=x.dtype, device=x.device)
-    rounding = (ROUNDING * torch.finfo(x.dtype).eps * value.abs().double() / distances).tolist()
+    rounding = (rounded / distances.double()).tolist()
     directions = along / along.norm(dim=-1, keepdim=True)
     for u, said in zip(directions, (directions @ gradient[0]).tolist(), strict=True):
         try:
             ahead, behind = (_values(target, x + sign * distances[:, None] * u, batch) for sign in (1, -1))
-        except (RuntimeError, ValueError):  # outside the support
+            slopes = ((ahead - behind).double() / (2 * distances)).tolist()
+            k = _settled(slopes, rounding)
+            if k is None or abs(slopes[k] - said) <= APART * max(abs(slopes[k]), abs(said)):
+                continue
+            there = torch.cat([score(target, x + sign * distances[k] * u, batch) for sign in (1, -1)])
+        except Exception:  # outside the support, whatever the target does there
             return None
-        slope = _settled(((ahead - behind).double() / (2 * distances)).tolist(), rounding)
-        if slope is not None and abs(slope - said) > APART * max(abs(slope), abs(said)):
-            return said, slope
+        if abs(float((there @ u).mean()) - said) < 0.5 * abs(slopes[k] - said):  # else it is curvature
+            return said, slopes[k]
     return None
+
+
+def _rounded(target: Target, x: Float[Tensor, "1 d"], batch: Tensor | None, rng: torch.Generator) -> Tensor:
+    """By how much the value at x may be off: its last places, and those of the terms that it is made of."""
+    value = log_prob(target, x, batch).double()
+    signs = torch.rand(NEIGHBOURS, x.shape[1], generator=rng, dtype=torch.float64, device="cpu").to(x) - 0.5
+    next_to = torch.nextafter(x.expand_as(signs), signs.sign() * torch.inf)
+    moved = (log_prob(target, next_to, batch).double() - value).abs().max()
+    return ROUNDING * torch.finfo(x.dtype).eps * value.abs() + 4 * moved
 
 
 def _values(target: Target, points: Float[Tensor, "m d"], batch: Tensor | None) -> Float[Tensor, " m"]:
@@ -84,12 +99,12 @@ def _values(target: Target, points: Float[Tensor, "m d"], batch: Tensor | None) 
     return torch.cat([log_prob(target, part, batch) for part in points.split(max(1, EVALUATED // data))])
 
 
-def _settled(slopes: list[float], rounding: list[float]) -> float | None:
-    """The slope at the smallest distance at which it is known and agrees with those at the two distances above."""
+def _settled(slopes: list[float], rounding: list[float]) -> int | None:
+    """The smallest distance at which the slope is known, not 0, and agrees with those at the two distances above."""
     for k in range(len(slopes) - 1, 1, -1):
         three, most = slopes[k - 2 : k + 1], SETTLED * abs(slopes[k])
-        if rounding[k] <= most and max(three) - min(three) <= most:
-            return slopes[k]
+        if 0 < most >= rounding[k] and max(three) - min(three) <= most:
+            return k
     return None
 
 
