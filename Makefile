@@ -81,7 +81,7 @@ else
 	    mkdir -p "$(VENV)"; \
 	    : > "$(VENV)/built-from"; \
 	    "$(PYTHON)" -m venv "$(VENV)" </dev/null; \
-	    "$(PY)" -m pip install --no-input --no-user --disable-pip-version-check -r requirements.lock </dev/null || \
+	    "$(PY)" -m pip install --no-input --no-user --disable-pip-version-check --no-deps -r requirements.lock </dev/null || \
 	      fail "the packages of requirements.lock could not be installed, see above; then run make env again"; \
 	    origin > "$(VENV)/built-from"; \
 	  fi; \
