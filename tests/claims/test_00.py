@@ -360,14 +360,16 @@ def test_bandits():
     )
     assert f"from the code's start f-SVGD has {wheel} %;" in told()
     assert f"from the code's start f-SVGD {ours} %, SVGD {theirs} %;" in told()
-    every = {method: test_22.regret(test_22.ALL_WHEEL, method) for method in ("f_svgd", "mf_vi", "gp")}
+    every = {method: test_22.regret(test_22.ALL_WHEEL, method) for method in ("f_svgd", "mf_vi", "gp", "bootstrap")}
     told_as = f"after all rounds f-SVGD has {every['f_svgd'][0]:.1f} % (1 seed, printed 7.5), mean field "
     told_as += (
-        f"{test_22.listed(every['mf_vi'])} % (printed 56), a Gaussian process {test_22.between(every['gp'])} % (61)"
+        f"{test_22.listed(every['mf_vi'])} % (printed 56), a Gaussian process {test_22.between(every['gp'])} % (61), "
+        f"the bootstrap {every['bootstrap'][0]:.0f} % (1 seed, 42)"
     )
-    assert told_as in told() and len(every["f_svgd"]) == 1
-    (field,) = test_22.regret(test_22.ALL_MUSHROOM, "mf_vi")
-    assert f"after all rounds mean field has {field:.1f} % (1 seed, printed 19)" in told()
+    assert told_as in told() and len(every["f_svgd"]) == len(every["bootstrap"]) == 1
+    (ours,), (theirs,), (field,) = (test_22.regret(test_22.ALL_MUSHROOM, m) for m in ("f_svgd", "bootstrap", "mf_vi"))
+    told_as = f"after all rounds (1 seed) f-SVGD has {ours:.1f} % (printed 4.4), the bootstrap {theirs:.1f} % (2.7), "
+    assert f"{told_as}mean field {field:.1f} % (19)" in told()
 
 
 def test_livi():

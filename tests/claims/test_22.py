@@ -117,11 +117,10 @@ SENTENCES = {
         f"{between(regret(MUSHROOM, 'gp_as_networks'))} %."
     ),
     "bootstrap": lambda: (
-        f"Our bootstrap eats {listed(arms('bootstrap', seed, MUSHROOM)[1] for seed in SEEDS)} of 10,000 mushrooms, "
-        f"so its regret equals that of a player who never eats, {regret(MUSHROOM, 'bootstrap').mean():.0f} %; 2.71 "
-        "is printed. It is not the benchmark's (appendix B), so it is no test of the claim: on the wheel "
-        f"it plays one arm in {min(max(arms('bootstrap', seed)) for seed in SEEDS) // 100} % of the rounds and "
-        "more."
+        f"On mushrooms it has {played(ALL_MUSHROOM, 'bootstrap')} after all rounds, and "
+        f"{late(ALL_MUSHROOM, 'bootstrap')[0]:.1f} % in the second half, where 2.71 ± 0.22 is printed for the whole. "
+        f"On the wheel it has {played(ALL_WHEEL, 'bootstrap', 0)}, and {late(ALL_WHEEL, 'bootstrap')[0]:.0f} % in the "
+        "second half, where 42.16 ± 7.80 is."
     ),
     "wheel": lambda: (
         f"f-SVGD has {listed(regret(WHEEL, 'f_svgd'))} %, and {listed(late(WHEEL, 'f_svgd'), 1)} % in the second half "
@@ -133,7 +132,8 @@ SENTENCES = {
     ),
     "claim 1, all rounds": lambda: (
         f"After all 50,000 (seed 0): {regret(ALL_WHEEL, 'f_svgd')[0]:.1f} %, printed 7.5, behind mean field's "
-        f"{regret(ALL_WHEEL, 'mf_vi')[0]:.1f} and the process's {regret(ALL_WHEEL, 'gp')[0]:.1f}."
+        f"{regret(ALL_WHEEL, 'mf_vi')[0]:.1f} and the process's {regret(ALL_WHEEL, 'gp')[0]:.1f}; the bootstrap has "
+        f"{regret(ALL_WHEEL, 'bootstrap')[0]:.0f} %, printed 42."
     ),
     "wide start": lambda: (
         f"From the code's, √10 wider, f-SVGD has {listed(regret(WHEEL, 'f_svgd_wide_start'))} % on the wheel, in "
@@ -156,12 +156,21 @@ SENTENCES = {
         "where 55.77 ± 8.29 is printed for the whole. The process of sd 3.2 has "
         f"{played(ALL_WHEEL, 'gp')}, where 60.80 ± 4.40 is."
     ),
+    "claim 2, all rounds": lambda: (
+        f"After all 50,000 (seed 0): f-SVGD {regret(ALL_MUSHROOM, 'f_svgd')[0]:.1f} % (printed 4.4), the bootstrap "
+        f"{regret(ALL_MUSHROOM, 'bootstrap')[0]:.1f} (2.7), mean field {regret(ALL_MUSHROOM, 'mf_vi')[0]:.1f} (19.2), "
+        f"the process {regret(ALL_MUSHROOM, 'gp')[0]:.1f} (16.8)."
+    ),
     "after 50,000, mushrooms": lambda: (
-        f"On mushrooms mean field has {played(ALL_MUSHROOM, 'mf_vi')}, where 19.15 ± 5.98 is printed, the process "
-        f"{played(ALL_MUSHROOM, 'gp')}, where 16.75 ± 1.63 is. At the pace of its second half f-SVGD would end at "
-        f"{ending(MUSHROOM, 'f_svgd'):.1f} %, from the code's start at {ending(MUSHROOM, 'f_svgd_wide_start'):.1f} %; "
-        f"4.39 ± 0.39 is printed. This extrapolation mostly errs upwards: it gives {ending(WHEEL, 'gp'):.1f} % for "
-        f"the wheel's process, which has {regret(ALL_WHEEL, 'gp').mean():.1f}."
+        f"On mushrooms f-SVGD has {played(ALL_MUSHROOM, 'f_svgd')}, and {late(ALL_MUSHROOM, 'f_svgd')[0]:.1f} % in the "
+        f"second half, where 4.39 ± 0.39 is printed; mean field has {played(ALL_MUSHROOM, 'mf_vi')}, where "
+        f"19.15 ± 5.98 is, the process {played(ALL_MUSHROOM, 'gp')}, where 16.75 ± 1.63 is."
+    ),
+    "extrapolated": lambda: (
+        "From the code's start f-SVGD was not played so long on mushrooms. At the pace of its second half it would end "
+        f"at {ending(MUSHROOM, 'f_svgd_wide_start'):.1f} %. This extrapolation mostly errs upwards: it gives "
+        f"{ending(WHEEL, 'gp'):.1f} % for the wheel's process, which has {regret(ALL_WHEEL, 'gp').mean():.1f}, and "
+        f"{ending(MUSHROOM, 'f_svgd'):.1f} % for f-SVGD from our start."
     ),
     "missed": lambda: f"f-SVGD misses {shares_missed()}.",
     "the fifth arm": lambda: (
@@ -219,7 +228,7 @@ def test_the_orders_that_are_said():
     functions = regret(WHEEL, "f_svgd")
     assert (functions < regret(WHEEL, "svgd")).all() and (functions < regret(WHEEL, "mf_vi")).sum() == 2
     assert (regret(WHEEL, "gp_as_networks") < functions).all()
-    assert regret(WHEEL, "bootstrap").min() > 90 and arms("gp")[0] < min(arms("gp")[1:4]) / 10
+    assert arms("gp")[0] < min(arms("gp")[1:4]) / 10
     assert "leads f-SVGD on each seed, from either start; that with sd 3.2 on two seeds" in told()
     assert "ahead of SVGD on all three seeds, of mean field on two; behind Gaussian processes on two" in told()
     svgd, functions, field = (regret(MUSHROOM, method) for method in ("svgd", "f_svgd", "mf_vi"))
@@ -300,6 +309,20 @@ def test_after_all_rounds_f_svgd_alone_is_as_printed_on_the_wheel():
     assert said in told() and "where 60.80 ± 4.40 is." in told() and "(printed 60.80, 16.75)" in told()
 
 
+def test_after_all_rounds_the_bootstrap_wins_on_mushrooms_and_not_on_the_wheel():
+    printed = {p.method: p.mean for p in scoreboard.published() if p.item == "fpovi/table3/mushroom"}
+    order = ["bootstrap", "mf_vi", "f_svgd", "gp"]
+    found = [regret(ALL_MUSHROOM, method)[0] for method in order]
+    assert found == sorted(found) and printed["bootstrap"] < printed["f_svgd"] < printed["gp"] < printed["bbb"]
+    said = "the printed order of bootstrap, f-SVGD and process holds (1 seed), and mean field, printed last, is second."
+    assert said in told()
+    assert regret(ALL_WHEEL, "f_svgd")[0] < regret(ALL_WHEEL, "bootstrap")[0]
+    given_up = arms("bootstrap", 0, ALL_WHEEL)[0]
+    assert given_up < min(arms("bootstrap", 0, ALL_WHEEL)[1:4]) / 10
+    said = f"On the wheel f-SVGD is ahead of the bootstrap, as printed: that has given up arm 1 ({given_up} plays),"
+    assert said in told()
+
+
 def test_the_pace_of_the_second_half_says_too_much():
     """Wherever three seeds played both lengths, means over them (f-SVGD on the wheel, one seed: 7.4 for 7.6)."""
     for short, long, both in ((WHEEL, ALL_WHEEL, ("mf_vi", "gp")), (MUSHROOM, ALL_MUSHROOM, ("gp",))):
@@ -317,7 +340,7 @@ def test_what_a_game_of_all_rounds_costs():
     assert f"| {field:.1f} h (mean field) to {ours:.1f} h (f-SVGD) a game on the wheel |" in told()
 
 
-def test_networks_but_the_bootstrap_eat_well():
+def test_networks_eat_well():
     assert max(regret(MUSHROOM, method).max() for method in ("f_svgd", "svgd", "mf_vi")) < 18
     assert "on mushrooms f-SVGD, SVGD and mean field end below 18 % of uniform play's regret (3 seeds)" in told()
 
@@ -330,13 +353,16 @@ def test_the_rivals_of_mnist():
     assert f"{said} for kernel implicit" in told() and MNIST.record("f_svgd").config["steps"] == 20 * 500
 
 
-def test_the_bootstrap_eats_almost_nothing():
-    assert all(sum(arms("bootstrap", seed, MUSHROOM)) == 10_000 for seed in SEEDS)
+def test_a_player_who_never_eats():
     poisonous = 3_916 / 8_124
     never = 100 * (1 - poisonous) * 5 / (poisonous * 15 / 2 + (1 - poisonous) * 5 / 2)
-    assert (
-        abs(regret(MUSHROOM, "bootstrap") - never) < 1
-    ).all() and f"one who never eats {never:.0f} %" in of_records.told("22")
+    assert f"one who never eats {never:.0f} %" in told()
+
+
+def test_the_bootstrap_was_played_at_all_rounds_alone():
+    for short, long in ((WHEEL, ALL_WHEEL), (MUSHROOM, ALL_MUSHROOM)):
+        assert not short.recorded("bootstrap") and long.recorded("bootstrap") == [0]
+    assert "the bootstrap was played over all rounds alone" in told()
 
 
 def test_the_prior_of_the_process_matters_on_mushrooms():
@@ -383,7 +409,7 @@ def test_mushrooms_are_as_many_as_the_derivation_says():
 def test_the_lengths_are_those_said():
     assert MUSHROOM.record("f_svgd").config["rounds"] == WHEEL.record("gp").config["rounds"] == 10_000
     for runs in (WHEEL, MUSHROOM):
-        players = ("f_svgd", "svgd", "mf_vi", "bootstrap", "gp", "gp_as_networks")
+        players = ("f_svgd", "svgd", "mf_vi", "gp", "gp_as_networks")
         assert all(runs.recorded(method) == list(SEEDS) for method in players)
         assert runs.recorded("f_svgd_wide_start") == runs.recorded("svgd_wide_start") == list(SEEDS)
     assert min(min(arms("f_svgd_wide_start", seed)) for seed in SEEDS) > 1_000

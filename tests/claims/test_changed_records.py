@@ -104,7 +104,7 @@ CHANGES = [
     (test_20.test_svgds_weights_end_as_far_apart_as_they_began, "fpovi-toy", "svgd", "weight_distance", 1.0),
     (test_21.test_the_closest_split_of_yacht_is_ahead_by_0_002_nats, "fpovi-uci-yacht", "f_svgd", "nll", 0.0),
     (
-        test_22.test_networks_but_the_bootstrap_eat_well,
+        test_22.test_networks_eat_well,
         "fpovi-bandits-mushroom",
         "f_svgd",
         "relative_regret_percent",
