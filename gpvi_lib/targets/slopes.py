@@ -89,7 +89,7 @@ def _rounded(target: Target, x: Float[Tensor, "1 d"], batch: Tensor | None, rng:
     value = log_prob(target, x, batch).double()
     signs = torch.rand(NEIGHBOURS, x.shape[1], generator=rng, dtype=torch.float64, device="cpu").to(x) - 0.5
     next_to = torch.nextafter(x.expand_as(signs), signs.sign() * torch.inf)
-    moved = (log_prob(target, next_to, batch).double() - value).abs().max()
+    moved = (_values(target, next_to, batch).double() - value).abs().max()
     return ROUNDING * torch.finfo(x.dtype).eps * value.abs() + 4 * moved
 
 
