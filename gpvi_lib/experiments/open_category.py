@@ -83,7 +83,7 @@ SIZES: dict[str, dict] = {
         "helper": 512,
         "prior_scale": 1.0,
         "epoch": {6: 600, 10: 1_000},
-        "epochs": {"short": 3, "published": CIFAR10_EPOCHS},
+        "epochs": {"short": 3, "longer": 30, "published": CIFAR10_EPOCHS},
         "lr": {"particles": 1e-3, "mean_field": 1e-3, "generator": 1e-4, **AS_PRINTED},
         "noise_scale_lr": 1e-3,
         "more": {"samples": [10, 100], "images": 1_000},
@@ -177,7 +177,7 @@ def digits_config(method: str, profile: str) -> dict:
 def image_config(dataset: str, known: Sequence[int], length: str, method: str, profile: str) -> dict:
     """Everything but the seed, for MNIST and CIFAR-10.
 
-    ``length`` is ``"short"``, for MNIST ``"longer"`` or ``"half"``, or ``"published"``: the paper's number of epochs,
+    ``length`` is ``"short"``, ``"longer"``, for MNIST ``"half"``, or ``"published"``: the paper's number of epochs,
     and its learning rate for all rows but ours and the authors' later setting.
     """
     size = SIZES[dataset]
@@ -511,11 +511,16 @@ def _scores(item: str, epoch: int = 1) -> tuple[Score, ...]:
     )
 
 
-def _of_images(dataset: str, length: str, title: str, item: str) -> tuple[Experiment, Experiment]:
+def _of_images(dataset: str, length: str, label: str) -> tuple[Experiment, Experiment]:
     """The open-category experiment on a data set, and supervised learning of all its classes."""
     six, ten = (SIZES[dataset]["epoch"][len(known)] for known in (KNOWN_CLASSES, ALL_CLASSES))
     clean = Score(
-        item=item, metric="clean_accuracy_percent", better="higher", key="accuracy_percent", epoch=ten, trials=10_000
+        item=ITEMS[dataset],
+        metric="clean_accuracy_percent",
+        better="higher",
+        key="accuracy_percent",
+        epoch=ten,
+        trials=10_000,
     )
     published = length == "published"
 
@@ -525,7 +530,7 @@ def _of_images(dataset: str, length: str, title: str, item: str) -> tuple[Experi
         shorter = (short, *([] if suffix else between))
         return Experiment(
             name=f"{short}-published" if published else short,
-            title=f"{title}: {task}",
+            title=f"{NAMES[dataset]}{label}: {task}",
             methods=METHODS[dataset],
             config=partial(image_config, dataset, known, length),
             seeds=partial(seeds, dataset),
@@ -540,39 +545,42 @@ def _of_images(dataset: str, length: str, title: str, item: str) -> tuple[Experi
         )
 
     return (
-        experiment("", "classes 0-5 known, 6-9 unknown", KNOWN_CLASSES, _scores(item, six)),
+        experiment("", "classes 0-5 known, 6-9 unknown", KNOWN_CLASSES, _scores(ITEMS[dataset], six)),
         experiment("-clean", "all ten classes", ALL_CLASSES, (clean,)),
     )
 
 
+NAMES = {"mnist": "Table 3: MNIST with LeNet-5", "cifar10": "Table 4: CIFAR-10"}
+ITEMS = {"mnist": "gpvi/table3/mnist", "cifar10": "gpvi/table4/cifar10"}
 IMAGES = tuple(
     experiment
     for length, label in (("published", ""), ("short", ", a few epochs"))
-    for dataset, title, item in (
-        ("mnist", "Table 3: MNIST with LeNet-5", "gpvi/table3/mnist"),
-        ("cifar10", "Table 4: CIFAR-10", "gpvi/table4/cifar10"),
-    )
-    for experiment in _of_images(dataset, length, title + label, item)
+    for dataset in NAMES
+    for experiment in _of_images(dataset, length, label)
 )
 HALF = ("gpvi_exact_density", "gpvi_authors", "amortized_gfsf", "amortized_svgd_best")
 """Rows that a CPU does not bring to the paper's number of epochs in an afternoon; the printed rate is not theirs."""
 TWELVE = ("gpvi_best", "gpvi_exact_density", "svgd_best", "mf_vi", "deep_ensemble")
+THIRTY = ("deep_ensemble", "svgd", "mf_vi", "gfsf", "amortized_svgd", "gpvi_best", "gpvi_exact_density")
 
 
-def _in_between(length: str, methods: tuple[str, ...], title: str, shorter: tuple[str, ...]) -> Experiment:
-    """Some rows of Table 3 for more epochs than the short runs have, in their place and in that of other lengths."""
+def _in_between(
+    dataset: str, length: str, methods: tuple[str, ...], title: str, shorter: tuple[str, ...] = ()
+) -> Experiment:
+    """Some rows of a table for more epochs than the short runs have, in their place and in that of other lengths."""
+    name = f"open-category-{dataset}"
     return Experiment(
-        name=f"open-category-mnist-{length}",
-        title=f"Table 3: MNIST with LeNet-5, {title}",
+        name=f"{name}-{length}",
+        title=f"{NAMES[dataset]}, {title}",
         methods=methods,
-        config=partial(image_config, "mnist", KNOWN_CLASSES, length),
-        seeds=partial(seeds, "mnist"),
+        config=partial(image_config, dataset, KNOWN_CLASSES, length),
+        seeds=partial(seeds, dataset),
         run=run,
-        scores=_scores("gpvi/table3/mnist", SIZES["mnist"]["epoch"][len(KNOWN_CLASSES)]),
-        deviations=partial(image_deviations, "mnist", length),
-        rows={method: row for method, row in _rows("mnist").items() if method in methods},
-        instead_of=("open-category-mnist", *(f"open-category-mnist-{other}" for other in shorter)),
-        data_sets=partial(data_sets, "mnist"),
+        scores=_scores(ITEMS[dataset], SIZES[dataset]["epoch"][len(KNOWN_CLASSES)]),
+        deviations=partial(image_deviations, dataset, length),
+        rows={method: row for method, row in _rows(dataset).items() if method in methods},
+        instead_of=(name, *(f"{name}-{other}" for other in shorter)),
+        data_sets=partial(data_sets, dataset),
         all_cores=True,
     )
 
@@ -590,8 +598,9 @@ EXPERIMENTS = (
         rows=_rows("digits"),
     ),
     *IMAGES,
-    _in_between("longer", TWELVE, "four times as many epochs: where is it heading?", ()),
-    _in_between("half", HALF, "half of the paper's epochs, for rows that take longest", ("longer",)),
+    _in_between("mnist", "longer", TWELVE, "four times as many epochs: where is it heading?"),
+    _in_between("mnist", "half", HALF, "half of the paper's epochs, for rows that take longest", ("longer",)),
+    _in_between("cifar10", "longer", THIRTY, "thirty of the paper's 200 epochs"),
     Experiment(
         name="open-category-prior",
         title="The scale of the prior over weights, chosen on images held out of the digits' training set",
