@@ -6,7 +6,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -138,6 +138,9 @@ KEPT = ("step", "sampler", "optimizer", "objective", "batches", "rng", "history"
 LEAVES = (Tensor, str, float, int)
 """Arguments of an objective that are kept as they are."""
 
+PARAMETERS = "first parameters"
+"""Name of the fingerprint of a sampler's."""
+
 HELD = "tensors of the sampler"
 """Name of the fingerprint of those that are neither parameters nor buffers."""
 
@@ -227,31 +230,38 @@ class Training:
         for group, first in zip(self.optimizer.param_groups, self.first_lrs, strict=True):
             group["lr"] = first / self.rates.lr * lr
 
-    def identify(self) -> None:
-        """Note what tells this run from others, before training changes any of it.
+    def identify(self) -> dict:
+        """Return what tells this run from others; training may change some of it.
 
         That is settings, seed, kind of device, objective with what its parts were made with, data, the target at fixed
         points and on a few data, its prior alone, and of the sampler the classes and plain attributes of it and of its
-        modules, shapes, type and first values of its parameters, its buffers (such as a fixed λ), and the tensors and
-        the targets that it holds.
+        modules, shapes, type and values of its parameters, its buffers (such as a fixed λ), and the tensors and the
+        targets that it holds.
         """
         parameters = list(self.sampler.parameters())
         points = _points(self.target.dim, parameters[0])
-        self.identity = (
-            self.settings
-            | {
-                "seed": self.rng.initial_seed(),
-                "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
-                "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
-            }
-            | {"target": _probed(self.target, points, self._probing())}
-            | _plain(self.sampler)
+        with _global_rng_kept(self.rng.device):
+            return (
+                self.settings
+                | {
+                    "seed": self.rng.initial_seed(),
+                    "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
+                    "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
+                }
+                | {"target": _probed(self.target, points, self._probing())}
+                | self._of_sampler()
+                | checkpoints.of_data(self.target)
+                | checkpoints.of_priors(self.target, *points)
+                | _made_with(self.objective)
+            )
+
+    def _of_sampler(self) -> dict[str, object]:
+        """Attributes, tensors and targets, buffers and parameters of the sampler, by name."""
+        return (
+            _plain(self.sampler)
             | _held(self.sampler)
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
-            | {"first parameters": checkpoints.checksum(dict(self.sampler.named_parameters()))}
-            | checkpoints.of_data(self.target)
-            | checkpoints.of_priors(self.target, *points)
-            | _made_with(self.objective)
+            | {PARAMETERS: checkpoints.checksum(dict(self.sampler.named_parameters()))}
         )
 
     def _probing(self) -> list[Tensor | None]:
@@ -266,7 +276,7 @@ class Training:
         """Write a checkpoint atomically."""
         state = {
             "run": self.identity,
-            "made with": _made_with(self.objective),
+            "left": self.identify(),
             "step": self.step,
             "sampler": self.sampler.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -286,16 +296,7 @@ class Training:
             GPVIError: if it is another run's, naming what differs.
         """
         state = checkpoints.load(path, self.rng.device, *KEPT)
-        saved, left = state.get("run", {}), state.get("made with")
-        if left is None:  # an earlier version kept what the objective printed
-            saved.pop("objective", None)
-        if checkpoints.checksum(dict(self.sampler.named_parameters())) == checkpoints.checksum(
-            {name: state["sampler"][name] for name, _ in self.sampler.named_parameters() if name in state["sampler"]}
-        ):  # the sampler that this run has trained so far, not the one that it began with
-            self.identity |= {name: saved.get(name) for name in ("first parameters", HELD)}
-        if not checkpoints.differing(_made_with(self.objective), left or {}):  # as the training of this run left it
-            own = {name: value for name, value in self.identity.items() if not name.startswith("objective")}
-            self.identity = own | {name: value for name, value in saved.items() if name.startswith("objective")}
+        self.identity, saved = _as_begun(self.identity, state), state.get("run", {})
         checkpoints.refuse_another_run(path, self.identity, saved, next(self.sampler.parameters()).dtype)
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
@@ -392,7 +393,7 @@ def fit(
     if callback is not None:
         state.settings["callback_every"] = callback_every
     if checkpoint is not None:
-        state.identify()
+        state.identity = state.identify()
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
         if state.step > steps:
@@ -438,6 +439,30 @@ def fit(
     return state.result
 
 
+def _as_begun(own: dict, state: dict) -> dict:
+    """What identifies a run, with what its checkpoint says of the beginning for all that training left as it is now.
+
+    Of a sampler that has the parameters that were trained, all that training moved (running means of a batch norm)
+    may have moved on since, as it was drawn from. What a target keeps in private once it is asked is not compared
+    where only one of the two has it.
+    """
+    saved, left = state.get("run", {}), state.get("left", {})
+    names = own | saved | left
+    begun = names.keys() - checkpoints.differing(own, left) if left else set()
+    if PARAMETERS in begun:
+        begun |= {name for name in checkpoints.differing(left, saved) if name == HELD or name.startswith("sampler.")}
+    begun |= {name for name in own.keys() ^ saved.keys() if name.startswith("target") and "._" in name}
+    kept = {name: value for name, value in own.items() if name not in begun}
+    return kept | {name: saved[name] for name in begun if name in saved}
+
+
+@contextmanager
+def _global_rng_kept(device: torch.device) -> Iterator[None]:
+    """Inside, draws of torch's global generators change nothing outside: a data set may augment at random."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
 def _kinds(sampler: Sampler) -> list[str]:
     """The classes of a sampler and of all modules in it."""
     return [type(module).__name__ for module in sampler.modules()]
@@ -459,7 +484,13 @@ def _points(dim: int, like: Tensor) -> list[Tensor]:
 
 
 def _probed(target: Target, points: list[Tensor], batches: list[Tensor | None]) -> list[float]:
-    """A target at each of the points, on each of the batches."""
+    """A target at each of the points, on each of the batches; NaN throughout if it is another one when asked again."""
+    found, again = _values(target, points, batches), _values(target, points, batches)
+    return [math.nan] * len(found) if checkpoints.differing({"": found}, {"": again}, checkpoints.CLOSE) else found
+
+
+def _values(target: Target, points: list[Tensor], batches: list[Tensor | None]) -> list[float]:
+    """A target at each of the points, on each of the batches, NaN where it has no value."""
     found = []
     for x in points:
         for batch in batches:

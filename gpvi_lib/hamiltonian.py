@@ -269,10 +269,10 @@ class _Chains:
         with _without_argument_checks():
             value, gradient = value_and_score(self.log_prob, beside)
             prior = checkpoints.of_priors(self.target, self.x, beside)
-        values, scores = (self.value, value), (self.gradient, gradient)
+        there, near = float(self.gradient.abs().sum()), float(gradient.abs().sum())
         target = {
-            "log_prob": [float(part.sum()) for part in values],
-            "score": [float(part.abs().sum()) for part in scores],
+            "log_prob": [float(part.sum()) for part in (self.value, value)],
+            "score": [near, near + there],  # at a mode the one there is rounding alone
         }
         where = {"seed": self.rng.initial_seed(), "device": self.rng.device.type}
         self.identity = settings | where | checkpoints.digest({"initial": self.x}) | target | prior

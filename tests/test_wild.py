@@ -314,7 +314,7 @@ def test_a_checkpoint_of_other_problems_is_refused(tmp_path):
         state = Training(
             net, family, OverProblems(ParVI(SVGD(), 4)), rng=seeded(), optimizer=Adam(lr=0.1), batch_size=3
         )
-        state.identify()
+        state.identity = state.identify()
         return state
 
     last = torch.ones(9)

@@ -1,0 +1,193 @@
+"""A run goes on in the process that began it, whatever training changed; what did not change is still compared."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.testing import assert_close
+
+from gpvi_lib.directions import SVGD
+from gpvi_lib.errors import GPVIError
+from gpvi_lib.fitting import fit
+from gpvi_lib.hamiltonian import hmc
+from gpvi_lib.networks import mlp
+from gpvi_lib.objectives import NegativeELBO, ParVI
+from gpvi_lib.optimizers import Adam
+from gpvi_lib.samplers import MeanField, Sampler
+from gpvi_lib.targets import Gaussian, NormalLikelihood, Posterior, StreamedPosterior
+
+DATA = 60
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def trained(sampler, target, steps, checkpoint=None, objective=None, **settings):
+    objective = objective or NegativeELBO(2)
+    settings = {"optimizer": Adam(1e-2), "seed": 0, "progress": False, "checkpoint": checkpoint} | settings
+    return fit(sampler, target, objective, steps=steps, **settings)
+
+
+def parameters(sampler):
+    return torch.cat([p.detach().flatten() for p in sampler.parameters()])
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Inputs with fresh noise each time that they are read."""
+
+    def __init__(self):
+        self.inputs = torch.randn(DATA, 3, generator=seeded())
+        self.answers = self.inputs.sum(-1)
+
+    def __len__(self):
+        return DATA
+
+    def __getitem__(self, i):
+        return self.inputs[i] + 0.1 * torch.randn(3), self.answers[i]
+
+
+def streamed():
+    return StreamedPosterior(mlp([3, 4, 1]), NormalLikelihood(0.5), Augmented())
+
+
+def test_data_that_augment_at_random_are_the_same_data(tmp_path):
+    target, checkpoint = streamed(), tmp_path / "run.pt"
+    for steps in (3, 6):
+        trained(MeanField(torch.zeros(target.dim), 0.1), target, steps, checkpoint, batch_size=10)
+    other = streamed()
+    other.prior = type(other.prior)(3 * other.prior.scale)
+    with pytest.raises(GPVIError, match="another run.*target.prior"):
+        trained(MeanField(torch.zeros(target.dim), 0.1), other, 9, checkpoint, batch_size=10)
+
+
+def test_saving_takes_no_draw_of_the_global_generator(tmp_path):
+    """The data set above augments by it, and the probes of a checkpoint read data."""
+
+    def run(**settings):
+        torch.manual_seed(1)
+        target = streamed()
+        sampler = MeanField(torch.zeros(target.dim), 0.1)
+        trained(sampler, target, 5, batch_size=10, **settings)
+        return parameters(sampler)
+
+    assert torch.equal(run(), run(checkpoint=tmp_path / "run.pt", checkpoint_seconds=0))
+
+
+class WithBuffers(Sampler):
+    """A network of noise whose layers keep numbers of their own as they are used."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.dim = 2
+        self.register_buffer("shift", torch.zeros(2))
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.net = nn.Sequential(*layers(), nn.Tanh(), nn.Linear(8, 2))
+
+    def rsample(self, n, rng):
+        return self.net(torch.randn(n, 3, generator=rng)) + self.shift
+
+
+LAYERS = {
+    "batch norm": lambda: (nn.Linear(3, 8), nn.BatchNorm1d(8)),
+    "spectral norm": lambda: (spectral_norm(nn.Linear(3, 8)),),
+}
+
+
+@pytest.mark.parametrize("layers", LAYERS.values(), ids=LAYERS)
+def test_buffers_that_training_moved_are_no_other_run(layers, tmp_path):
+    """Also after draws of the trained sampler, which move them on; the run then goes on from the checkpoint's."""
+    gaussian, checkpoint = Gaussian(torch.ones(2), torch.eye(2)), tmp_path / "run.pt"
+    objective = ParVI(SVGD(), 8)
+    whole, parts = WithBuffers(layers), WithBuffers(layers)
+    trained(whole, gaussian, 6, objective=objective)
+    trained(parts, gaussian, 3, checkpoint, objective)
+    parts.rsample(50, seeded(3))
+    trained(parts, gaussian, 6, checkpoint, objective)
+    assert torch.equal(parameters(whole), parameters(parts))
+    for name, buffer in whole.named_buffers():
+        assert torch.equal(buffer, parts.get_buffer(name)), name
+    parts.shift.fill_(1.0)
+    with pytest.raises(GPVIError, match=r"what differs: sampler\.shift\)"):
+        trained(parts, gaussian, 9, checkpoint, objective)
+
+
+def test_a_callback_that_anneals_the_power_goes_on(tmp_path):
+    inputs = torch.randn(50, 2, generator=seeded())
+
+    def tempered():
+        target = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), inputs, inputs.sum(-1), power=0.1)
+
+        def anneal(step, sampler):
+            target.power = min(1.0, 0.1 + step / 20)
+
+        return target, {"callback": anneal, "callback_every": 1}
+
+    target, settings = tempered()
+    whole = MeanField(torch.zeros(target.dim), 0.1)
+    trained(whole, target, 10, **settings)
+    target, settings = tempered()
+    parts = MeanField(torch.zeros(target.dim), 0.1)
+    for steps in (4, 10):
+        trained(parts, target, steps, tmp_path / "run.pt", **settings)
+    assert torch.equal(parameters(whole), parameters(parts))
+    target.power = 0.3
+    with pytest.raises(GPVIError, match=r"what differs: target"):
+        trained(parts, target, 12, tmp_path / "run.pt", **settings)
+
+
+class Lazy:
+    """A linear regression that keeps its products of all data once they are asked for."""
+
+    dim, num_data, _gram = 2, 50, None
+
+    def __init__(self, noise=1.0):
+        self.noise = noise
+        self.inputs = torch.randn(50, 2, generator=seeded())
+        self.answers = self.inputs.sum(-1)
+
+    def log_prob(self, w, batch=None):
+        if batch is None:
+            if self._gram is None:
+                self._gram, self._xy = self.inputs.T @ self.inputs, self.inputs.T @ self.answers
+            misfit = ((w @ self._gram) * w).sum(-1) - 2 * w @ self._xy + self.answers.square().sum()
+        else:
+            misfit = 50 / len(batch) * (w @ self.inputs[batch].T - self.answers[batch]).square().sum(-1)
+        return -0.5 * misfit / self.noise - w.square().sum(-1)
+
+
+def test_what_a_target_keeps_once_it_is_asked_is_no_other_run(tmp_path):
+    target, checkpoint = Lazy(), tmp_path / "run.pt"
+    trained(MeanField(torch.zeros(2), 0.1), target, 3, checkpoint, batch_size=10)
+    assert target.log_prob(torch.zeros(1, 2)).shape == (1,)
+    assert target._gram is not None
+    trained(MeanField(torch.zeros(2), 0.1), target, 6, checkpoint, batch_size=10)
+    trained(MeanField(torch.zeros(2), 0.1), Lazy(), 9, checkpoint, batch_size=10)
+    with pytest.raises(GPVIError, match=r"what differs: target\)"):
+        trained(MeanField(torch.zeros(2), 0.1), Lazy(noise=0.5), 12, checkpoint, batch_size=10)
+
+
+@pytest.mark.filterwarnings("ignore:hmc")  # of so few proposals the acceptance is by luck
+def test_chains_from_a_mode_go_on_where_sums_are_rounded_in_another_way(tmp_path):
+    """There the score is what rounding leaves of terms that cancel: 0 on no processor, and another on each."""
+    rng = seeded()
+    inputs = torch.randn(500, 5, generator=rng)
+    answers = inputs @ torch.ones(5) + 0.1 * torch.randn(500, generator=rng)
+    precision = inputs.double().T @ inputs.double() / 0.01 + torch.eye(5)
+    mode = torch.linalg.solve(precision, inputs.double().T @ answers.double() / 0.01).float()
+
+    def run(steps, order, noise=0.1):
+        x, y = inputs[order], answers[order]
+
+        def log_prob(w):
+            return -0.5 * ((w @ x.T - y) / noise).square().sum(-1) - 0.5 * w.square().sum(-1)
+
+        settings = {"step_size": 0.006, "num_leapfrog": 3, "burn_in": 2, "seed": 0, "progress": False}
+        return hmc(log_prob, mode.expand(4, -1).clone(), num_steps=steps, checkpoint=tmp_path / "run.pt", **settings)
+
+    before = run(4, torch.arange(500)).samples
+    after = run(6, torch.randperm(500, generator=rng)).samples
+    assert_close(after[: len(before)], before)
+    with pytest.raises(GPVIError, match="another run.*score"):
+        run(8, torch.arange(500), noise=0.1001)
