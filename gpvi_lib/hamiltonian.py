@@ -206,7 +206,6 @@ class _Chains:
         self._check_start()
         check_fixed(log_prob, self.x)
         check_rows(log_prob, self.x, apart=points_differ(self.target))
-        _warn_of_coarse_values(self.value)
         self.step = 0
         self.kept: list[Tensor] = []
         self.acceptance = torch.zeros_like(self.value)
@@ -399,6 +398,8 @@ def hmc(
     ):
         while chains.step < num_steps:
             in_burn_in = chains.step < burn_in
+            if chains.step == burn_in:
+                _warn_of_coarse_values(chains.value)
             if chains.adaptation is not None:
                 step_size = chains.adaptation.step_size(trying=in_burn_in)
             accept, error = chains.propose(step_size, _number(num_leapfrog, rng))
@@ -421,7 +422,7 @@ def hmc(
     if grows_outwards(lambda x: value_and_score(chains.log_prob, x)[1], chains.x, chains.gradient):
         warnings.warn(wrong_sign("log_prob"), SignWarning, stacklevel=2)
     else:
-        _judge(result, label, first if adapt else None)
+        _judge(result, label, first if adapt else None, max(0.99, (1 + target_acceptance) / 2) if adapt else 0.99)
     return result
 
 
@@ -466,10 +467,10 @@ def _check_adaptation(adapt: bool, target_acceptance: float, burn_in: int) -> No
         raise ValueError(f"adapt finds the step size in the burn-in: give burn_in > 0, got {burn_in}")
 
 
-def _judge(result: HMCResult, label: str, first: float | None) -> None:
+def _judge(result: HMCResult, label: str, first: float | None, most: float) -> None:
     """Warn of an acceptance rate that says that the step is far too large or far too small.
 
-    ``first`` is the step that an adaptation started from.
+    ``first`` is the step that an adaptation started from, ``most`` the rate from which a step is too small.
     """
     rate, stuck = float(result.acceptance.mean()), int((result.acceptance < 0.1).sum())
     if first is not None and result.step_size > UNBOUNDED * first and rate > 0.99:
@@ -481,7 +482,7 @@ def _judge(result: HMCResult, label: str, first: float | None) -> None:
         )
         return
     few = rate < 0.1
-    if 0.1 <= rate <= 0.99:
+    if 0.1 <= rate <= most:
         if stuck:
             warnings.warn(
                 f"{label}: {stuck} of {len(result.acceptance)} chains took fewer than 0.1 of their proposals after the "
@@ -491,7 +492,7 @@ def _judge(result: HMCResult, label: str, first: float | None) -> None:
                 stacklevel=3,
             )
         return
-    problem = f"only {rate:.3f} (below 0.1)" if few else f"{rate:.3f} (above 0.99)"
+    problem = f"only {rate:.3f} (below 0.1)" if few else f"{rate:.3f} (above {most:.3g})"
     meaning = (
         "too large: the chains hardly move" if few else "smaller than needed: the chains move slowly for their cost"
     )
@@ -509,12 +510,12 @@ def _warn_of_coarse_values(value: Float[Tensor, " c"]) -> None:
     """Say so where neighbouring numbers of its precision are so far apart that an acceptance rate means little."""
     if coarse := coarseness(float(value.abs().max()), value.dtype):
         of_all = coarseness(float(value.abs().median()), value.dtype)
-        remedy = "Start in float64, or subtract a constant from log_prob" if of_all else "Start those chains elsewhere"
+        remedy = "Start in float64: a constant taken off the sum comes too late" if of_all else "Start those elsewhere"
         warnings.warn(
-            f"at the start {'' if of_all else 'of some chains '}{coarse}: which proposals are accepted is rounding. "
-            f"{remedy}",
+            f"after the burn-in {'' if of_all else 'of some chains '}{coarse}: which proposals are accepted is "
+            f"rounding. {remedy}",
             AcceptanceWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

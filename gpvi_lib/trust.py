@@ -437,7 +437,7 @@ def _too_coarse(drawn: list[_Drawn]) -> str | None:
     """Why log p cannot be weighed, in words, if rounding moves it too far."""
     log_p = torch.cat([one.log_p for one in drawn])
     coarse = coarseness(float(log_p.abs().median()), log_p.dtype)
-    return coarse and f"{coarse}: compute in float64, or subtract a constant"
+    return coarse and f"{coarse}: compute in float64"
 
 
 def _few(target: Target, x: Tensor) -> Tensor | None:

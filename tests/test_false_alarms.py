@@ -4,14 +4,17 @@ import warnings
 
 import pytest
 import torch
+from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
 
 from gpvi_lib import (
     Adam,
+    Constrained,
     FlatModule,
     MaximumPosterior,
     MeanField,
     NegativeELBO,
+    NormalLikelihood,
     Particles,
     Posterior,
     check,
@@ -221,3 +224,30 @@ def test_values_that_cancel():
         trained_on(Shifted(rng(seed), factor=True))
         with pytest.raises(ValueError, match=r"must scale .* minibatch by num_data / len\(batch\)"):
             trained_on(Shifted(rng(seed), factor=False))
+
+
+class RandomFeatures(torch.nn.Module):
+    """Cosines of phases of some 1e5, of which float32 keeps two digits."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("frequencies", 3e4 * torch.randn(30, 50, generator=rng(0)))
+        self.last = torch.nn.Linear(50, 1)
+
+    def forward(self, x):
+        return self.last(torch.cos(x @ self.frequencies))
+
+
+def test_a_network_of_fast_cosines_ties_no_data():
+    inputs = torch.randn(200, 30, generator=rng(1))
+    Posterior(RandomFeatures(), NormalLikelihood(0.5), inputs, inputs[:, 0])
+
+
+def test_the_hessian_of_a_target_that_was_never_asked():
+    target = Constrained(lambda v: -v["a"].log().square() - v["a"], {"a": constraints.positive})
+    warnings.simplefilter("ignore", DeprecationWarning)  # torch's own
+    hessian = torch.func.hessian(lambda x: target.log_prob(x[None])[0])(torch.ones(1))
+    x = torch.ones(1, dtype=torch.float64)
+    step = 1e-4
+    values = [float(target.log_prob((x + k * step)[None])) for k in (-1, 0, 1)]
+    assert float(hessian) == pytest.approx((values[0] - 2 * values[1] + values[2]) / step**2, rel=1e-3)

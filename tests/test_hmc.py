@@ -591,3 +591,12 @@ def test_interrupted_chains_keep_their_last_proposal(tmp_path, normal, interrupt
         run(density, start, checkpoint=path)
     again, whole = run(density, start, checkpoint=path), run(density, start)
     assert torch.equal(again.samples, whole.samples)
+
+
+def test_an_acceptance_rate_that_was_asked_for_is_no_sign_of_a_small_step():
+    settings = {"step_size": 0.1, "num_leapfrog": 5, "num_steps": 600, "burn_in": 300, "seed": 0, "progress": False}
+    start = torch.randn(16, 2, generator=torch.Generator().manual_seed(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = hmc(lambda x: -0.5 * x.square().sum(-1), start, adapt=True, target_acceptance=0.995, **settings)
+    assert float(result.acceptance.mean()) > 0.99

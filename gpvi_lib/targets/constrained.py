@@ -276,7 +276,7 @@ class Constrained:
 
     def log_prob(self, x: Float[Tensor, "n d"], batch: Int[Tensor, " b"] | None = None) -> Float[Tensor, " n"]:
         """``log p(x)`` up to the constant of ``log_prob``, with the log-determinant."""
-        if not self._checked:
+        if not self._checked and not torch._C._functorch.is_functorch_wrapped_tensor(x):  # of those no row can be read
             check_rows(lambda rows: self._log_prob(rows, batch), x)
             self._checked = True
         return self._log_prob(x, batch)
