@@ -217,3 +217,40 @@ def test_the_bias_of_a_weight_normed_layer_takes_the_fan_in_of_its_direction(at_
     ends = {"bias": 0.5, "weight.original0": 1.0, "weight.original1": 0.5}  # gains (3, 1), directions (3, 4)
     for name, scale in list(scales.items())[:3]:
         assert_close(scale, torch.full_like(scale, next(ends[end] for end in ends if name.endswith(end))))
+
+
+class Viewing(nn.Module):
+    """A layout that a plain ``view`` needs."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4 * 4, 2)
+
+    def forward(self, x):
+        return self.last(self.first(x).view(len(x), -1))
+
+
+def test_colour_images_are_laid_out_for_a_cpu_where_that_is_safe(rng, monkeypatch):
+    """A module of one's own may want its ``view``; the numbers and gradients are those of any other layout."""
+    seen = []
+    plain, viewing = cifar_cnn(3), Viewing()
+    for module in (plain, viewing):
+        first = module[0] if module is plain else module.first
+        first.register_forward_pre_hook(
+            lambda _, args: seen.append(args[0].is_contiguous(memory_format=torch.channels_last))
+        )
+    flat = FlatModule(plain)
+    w = (0.1 * torch.randn(2, flat.dim, generator=rng)).requires_grad_()
+    images = torch.randn(4, 3, 32, 32, generator=rng)
+
+    def gradient():
+        outputs = flat(w, images)
+        return outputs, torch.autograd.grad(outputs.square().sum(), w)[0]
+
+    outputs, found = gradient()
+    FlatModule(viewing)(torch.zeros(1, FlatModule(viewing).dim), images[:, :, :4, :4])
+    assert seen == [True, True, False]
+    monkeypatch.setattr(networks, "_channels_last", lambda inputs: inputs)
+    plain_outputs, expected = gradient()
+    assert_close(outputs, plain_outputs, rtol=1e-4, atol=1e-5)
+    assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))

@@ -109,7 +109,7 @@ MAP: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "notebooks/16-open-category-cifar10",
         (
             "open-category-cifar10",
-            "open-category-cifar10-longer",
+            "open-category-cifar10-thirty",
             "open-category-cifar10-clean",
             "open-category-cifar10-published",
             "open-category-cifar10-clean-published",
