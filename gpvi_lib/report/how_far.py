@@ -301,9 +301,10 @@ def share(row: Row) -> str:
 
 def samples(config: dict) -> str:
     """Samples a step, or particles; a chain has neither, nor has what trains nothing."""
-    if "objective" not in config:
-        return f"{config['particles']:,}" if "particles" in config else "–"
-    return str(config["objective"].get("num_samples") or config["sampler"]["num"])
+    sampler = config.get("sampler")
+    held = sampler.get("num") if isinstance(sampler, dict) else None
+    number = config.get("objective", {}).get("num_samples") or held or config.get("particles")
+    return f"{number:,}" if number else "–"
 
 
 def batch(config: dict, data: bool) -> str:

@@ -215,6 +215,8 @@ class Posterior:
         (torch.Size([4]), torch.Size([4]))
         >>> posterior.predictive(w, x).mean.shape
         torch.Size([20])
+        >>> posterior
+        Posterior(31 weights, NormalLikelihood, 20 data)
     """
 
     def __init__(
@@ -266,6 +268,13 @@ class Posterior:
             held_out = (as_inputs(held_out[0]), held_out[1])
             self._check_held_out(*held_out)
         self.held_out = held_out
+
+    def __repr__(self) -> str:
+        """What it is made of: a notebook's cell often ends with one."""
+        made = self.likelihood
+        likelihood = getattr(made, "__name__", type(made).__name__)
+        tempered = "" if self.power == 1 else f", power {self.power:g}"
+        return f"{type(self).__name__}({self.dim:,} weights, {likelihood}, {self.num_data:,} data{tempered})"
 
     @torch.no_grad()
     def _check_outputs(self, weights: Float[Tensor, "1 d"]) -> None:
