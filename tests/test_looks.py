@@ -113,14 +113,14 @@ def test_a_potential_in_place_of_a_log_density_is_named(normal):
     assert found.verdict == "don't" and "negative of a log-density" in found.meaning
 
 
-MODES = GaussianMixture(torch.tensor([[-5.0, 0.0], [5.0, 0.0]]))
+MODES, APART = (GaussianMixture(torch.tensor([[-far, 0.0], [far, 0.0]])) for far in (5.0, 30.0))
 
 
 RING, FLAT = Mine(lambda x: -0.5 * (x.norm(dim=-1) - 2).square(), 2), Mine(lambda x: 0 * x.sum(-1), 2)
 
 
 @pytest.mark.parametrize("sd", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize("target", [MODES, RING, FLAT], ids=["modes", "ring", "flat"])
+@pytest.mark.parametrize("target", [MODES, APART, RING, FLAT], ids=["modes", "modes far apart", "ring", "flat"])
 def test_a_sampler_that_is_only_far_off_does_not_look_like_a_wrong_sign(target, sd):
     """Between two modes, within a ring: there, too, the density grows away from the samples, but not for ever."""
     with warnings.catch_warnings():

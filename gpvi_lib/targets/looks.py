@@ -10,7 +10,7 @@ from torch import Tensor
 LIBRARIES = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
 """Code in these folders is not the user's."""
 
-FARTHER = (10.0, 100.0)
+FARTHER = (10.0, 100.0, 1_000.0)
 """Times as far from their mean as they are, points are looked at by :func:`grows_outwards`."""
 
 
@@ -79,7 +79,7 @@ def grows_outwards(
     r"""Whether a density rises away from its own samples, as the negative of a log-density does.
 
     Stein's identity is ``E_p[∇log p·(x - x̄)] = -d``. Here it has to be above ``+d`` at the samples, and positive at
-    points 10 and 100 times as far from their mean: a sampler that sits between two modes sees the first alone. ``s`` is
+    points 10, 100 and 1,000 times as far from their mean: a sampler that sits between two modes sees the first alone. ``s`` is
     the score at the samples, where it is known.
 
     Example:
