@@ -5,6 +5,7 @@ import math
 import re
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -36,6 +37,7 @@ from gpvi_lib.targets.base import (
     check_rows,
     log_prob,
     points_differ,
+    same_draws,
     score,
 )
 from gpvi_lib.targets.looks import grows_outwards, wrong_sign
@@ -138,11 +140,11 @@ KEPT = ("step", "sampler", "optimizer", "objective", "batches", "rng", "history"
 LEAVES = (Tensor, str, float, int)
 """Arguments of an objective that are kept as they are."""
 
-PARAMETERS = "first parameters"
-"""Name of the fingerprint of a sampler's."""
+PARAMETERS, HELD = "first parameters", "tensors of the sampler"
+"""Names of the fingerprints of a sampler's parameters, and of its tensors that are neither these nor buffers."""
 
-HELD = "tensors of the sampler"
-"""Name of the fingerprint of those that are neither parameters nor buffers."""
+_left: "weakref.WeakKeyDictionary[Sampler, dict[Path, dict]]" = weakref.WeakKeyDictionary()
+"""By sampler and checkpoint, how this process last left what identifies a run."""
 
 
 class Training:
@@ -235,33 +237,26 @@ class Training:
 
         That is settings, seed, kind of device, objective with what its parts were made with, data, the target at fixed
         points and on a few data, its prior alone, and of the sampler the classes and plain attributes of it and of its
-        modules, shapes, type and values of its parameters, its buffers (such as a fixed λ), and the tensors and the
-        targets that it holds.
+        modules, shapes, type and values of its parameters, its buffers (such as a fixed λ), and the tensors and
+        the targets that it holds.
         """
         parameters = list(self.sampler.parameters())
         points = _points(self.target.dim, parameters[0])
-        with _global_rng_kept(self.rng.device):
-            return (
-                self.settings
-                | {
-                    "seed": self.rng.initial_seed(),
-                    "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
-                    "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
-                }
-                | {"target": _probed(self.target, points, self._probing())}
-                | self._of_sampler()
-                | checkpoints.of_data(self.target)
-                | checkpoints.of_priors(self.target, *points)
-                | _made_with(self.objective)
-            )
-
-    def _of_sampler(self) -> dict[str, object]:
-        """Attributes, tensors and targets, buffers and parameters of the sampler, by name."""
         return (
-            _plain(self.sampler)
+            self.settings
+            | {
+                "seed": self.rng.initial_seed(),
+                "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
+                "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
+            }
+            | {"target": _probed(self.target, points, self._probing())}
+            | _plain(self.sampler)
             | _held(self.sampler)
             | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
             | {PARAMETERS: checkpoints.checksum(dict(self.sampler.named_parameters()))}
+            | checkpoints.of_data(self.target)
+            | checkpoints.of_priors(self.target, *points)
+            | _made_with(self.objective)
         )
 
     def _probing(self) -> list[Tensor | None]:
@@ -276,7 +271,7 @@ class Training:
         """Write a checkpoint atomically."""
         state = {
             "run": self.identity,
-            "left": self.identify(),
+            "made with": _made_with(self.objective),
             "step": self.step,
             "sampler": self.sampler.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -296,7 +291,16 @@ class Training:
             GPVIError: if it is another run's, naming what differs.
         """
         state = checkpoints.load(path, self.rng.device, *KEPT)
-        self.identity, saved = _as_begun(self.identity, state), state.get("run", {})
+        saved, left = state.get("run", {}), state.get("made with")
+        if left is None:  # an earlier version kept what the objective printed
+            saved.pop("objective", None)
+        if checkpoints.checksum(dict(self.sampler.named_parameters())) == checkpoints.checksum(
+            {name: state["sampler"][name] for name, _ in self.sampler.named_parameters() if name in state["sampler"]}
+        ):  # the sampler that this run has trained so far, not the one that it began with
+            self._take_back(saved, state["sampler"], path)
+        if not checkpoints.differing(_made_with(self.objective), left or {}):  # as the training of this run left it
+            own = {name: value for name, value in self.identity.items() if not name.startswith("objective")}
+            self.identity = own | {name: value for name, value in saved.items() if name.startswith("objective")}
         checkpoints.refuse_another_run(path, self.identity, saved, next(self.sampler.parameters()).dtype)
         self.step = state["step"]
         self.sampler.load_state_dict(state["sampler"])
@@ -306,6 +310,30 @@ class Training:
             self.batches.load_state_dict(state["batches"])
         self.rng.set_state(state["rng"].cpu())
         self.result = FitResult(state["history"], state["diagnostics"], state["seconds"])
+
+    def _take_back(self, saved: dict, trained: dict[str, Tensor], path: Path) -> None:
+        """Put what was ``saved`` of a run's beginning in place of all that training has moved of its identity since.
+
+        That is of the ``trained`` sampler its parameters and buffers, such as running means, which the checkpoint sets;
+        and what is still as this process left it, such as a target whose power was annealed.
+        """
+        buffers = {f"sampler.{name}": buffer for name, buffer in trained.items() if f"sampler.{name}" in saved}
+        moved = {PARAMETERS, HELD, *checkpoints.differing(checkpoints.digest(buffers), {n: saved[n] for n in buffers})}
+        left = _left.get(self.sampler, {}).get(path.resolve())
+        if left is not None:
+            moved |= self.identity.keys() - checkpoints.differing(self.identity, left, checkpoints.CLOSE)
+        kept = {name: value for name, value in self.identity.items() if name not in moved}
+        self.identity = kept | {name: saved[name] for name in moved if name in saved}
+
+    @contextmanager
+    def left_behind(self, path: Path | None) -> Iterator[None]:
+        """After what is inside, however it ends, remember how things are, should this process go on from there."""
+        try:
+            yield
+        finally:
+            if path is not None:
+                with suppress(Exception):  # a target that fails where it is looked at is not known
+                    _left.setdefault(self.sampler, {})[path.resolve()] = self.identify()
 
 
 def fit(
@@ -341,7 +369,8 @@ def fit(
         batch_size: minibatch size for targets on data; ``None`` uses all data in every step.
         callback: called as ``callback(step, sampler)`` at step 0, then every ``callback_every`` steps and after the
             last; what it returns, if anything, goes into the history. It must not use ``rng``. If it raises, the
-            checkpoint has all steps before, and the same call asks it again.
+            checkpoint has all steps before, and the same call asks it again. It may change the target, such as anneal
+            its ``power``; a new process that resumes the run has the target as you give it until the next call.
         callback_every: steps between two calls; 0, the default, calls at the start and the end alone.
         checkpoint: file to resume from if it exists (the bar then starts at its step), and to save to every
             ``checkpoint_seconds`` and when you interrupt the run (a second Ctrl-C stops without). A run that was
@@ -409,6 +438,7 @@ def fit(
     with (
         tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar,
         checkpoints.interrupt_held(checkpoint is not None) as interrupted,
+        state.left_behind(checkpoint),
     ):
         while state.step < steps:
             started = time.perf_counter()
@@ -439,30 +469,6 @@ def fit(
     return state.result
 
 
-def _as_begun(own: dict, state: dict) -> dict:
-    """What identifies a run, with what its checkpoint says of the beginning for all that training left as it is now.
-
-    Of a sampler that has the parameters that were trained, all that training moved (running means of a batch norm)
-    may have moved on since, as it was drawn from. What a target keeps in private once it is asked is not compared
-    where only one of the two has it.
-    """
-    saved, left = state.get("run", {}), state.get("left", {})
-    names = own | saved | left
-    begun = names.keys() - checkpoints.differing(own, left) if left else set()
-    if PARAMETERS in begun:
-        begun |= {name for name in checkpoints.differing(left, saved) if name == HELD or name.startswith("sampler.")}
-    begun |= {name for name in own.keys() ^ saved.keys() if name.startswith("target") and "._" in name}
-    kept = {name: value for name, value in own.items() if name not in begun}
-    return kept | {name: saved[name] for name in begun if name in saved}
-
-
-@contextmanager
-def _global_rng_kept(device: torch.device) -> Iterator[None]:
-    """Inside, draws of torch's global generators change nothing outside: a data set may augment at random."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-
-
 def _kinds(sampler: Sampler) -> list[str]:
     """The classes of a sampler and of all modules in it."""
     return [type(module).__name__ for module in sampler.modules()]
@@ -484,23 +490,18 @@ def _points(dim: int, like: Tensor) -> list[Tensor]:
 
 
 def _probed(target: Target, points: list[Tensor], batches: list[Tensor | None]) -> list[float]:
-    """A target at each of the points, on each of the batches; NaN throughout if it is another one when asked again."""
-    found, again = _values(target, points, batches), _values(target, points, batches)
-    return [math.nan] * len(found) if checkpoints.differing({"": found}, {"": again}, checkpoints.CLOSE) else found
-
-
-def _values(target: Target, points: list[Tensor], batches: list[Tensor | None]) -> list[float]:
-    """A target at each of the points, on each of the batches, NaN where it has no value."""
+    """A target at each of the points, on each of the batches, NaN where it is not defined."""
     found = []
-    for x in points:
-        for batch in batches:
-            rows = None if batch is None else batch.to(x.device)
-            try:
-                with torch.no_grad():
-                    value = float(log_prob(target, x, rows))
-            except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
-                value = math.nan
-            found.append(value)
+    with same_draws(points[0].device):
+        for x in points:
+            for batch in batches:
+                rows = None if batch is None else batch.to(x.device)
+                try:
+                    with torch.no_grad():
+                        value = float(log_prob(target, x, rows))
+                except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
+                    value = math.nan
+                found.append(value)
     return found
 
 

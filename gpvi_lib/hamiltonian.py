@@ -271,7 +271,7 @@ class _Chains:
         there, near = float(self.gradient.abs().sum()), float(gradient.abs().sum())
         target = {
             "log_prob": [float(part.sum()) for part in (self.value, value)],
-            "score": [near, near + there],  # at a mode the one there is rounding alone
+            "scores": _beside(there, near),
         }
         where = {"seed": self.rng.initial_seed(), "device": self.rng.device.type}
         self.identity = settings | where | checkpoints.digest({"initial": self.x}) | target | prior
@@ -297,7 +297,10 @@ class _Chains:
             GPVIError: if it is another run's, naming what differs.
         """
         state = checkpoints.load(path, self.x.device)
-        checkpoints.refuse_another_run(path, self.identity, state.get("run", {}), self.value.dtype)
+        saved = state.get("run", {})
+        if "score" in saved:  # an older one has the two as they are
+            saved["scores"] = _beside(*saved.pop("score"))
+        checkpoints.refuse_another_run(path, self.identity, saved, self.value.dtype)
         self.rng.set_state(state.pop("rng").cpu())
         state.setdefault("runaways", self.runaways)  # older ones do not say
         for name in self._saved:
@@ -359,7 +362,7 @@ def hmc(
     Warns:
         AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted, or less
             than 0.1 in some of the chains; if ``adapt`` made the step more than 10,000 times as large; or if log p is
-            so large at the start that rounding decides.
+            so large after the burn-in that rounding decides.
         SignWarning: if ``log_prob`` grows without end away from the draws, as the negative of a log-density does.
 
     Raises:
@@ -391,6 +394,8 @@ def hmc(
         chains.load(checkpoint)
         if chains.step > num_steps:
             raise GPVIError(f"{checkpoint} is {chains.step} proposals on already, more than num_steps = {num_steps}")
+        if chains.step > burn_in:
+            _warn_of_coarse_values(chains.value)
     schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
     with (
         tqdm(total=num_steps, initial=chains.step, desc=label, disable=not progress, leave=False) as bar,
@@ -424,6 +429,11 @@ def hmc(
     else:
         _judge(result, label, first if adapt else None, max(0.99, (1 + target_acceptance) / 2) if adapt else 0.99)
     return result
+
+
+def _beside(there: float, near: float) -> list[float]:
+    """The score near the starts, and its sum with the one there, which at a mode is rounding alone."""
+    return [near, near + there if math.isfinite(near) else there]
 
 
 def _nan_where_singular(log_prob: LogProb) -> LogProb:

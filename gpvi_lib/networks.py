@@ -111,7 +111,7 @@ class FlatModule:
             )
         self.one_by_one: bool | None = None
         self._convolves = any(isinstance(part, _ConvNd) for part in module.modules())
-        self._plain = all(type(part).__module__.startswith("torch.nn.") for part in module.modules())
+        self._pools = _convolves_and_pools(module)
         self._recurs = any(isinstance(part, nn.RNNBase) for part in module.modules())
         attends = any(isinstance(part, _ATTENTION) for part in module.modules())
         self._evaluation = _differentiable_attention if attends else nullcontext
@@ -186,7 +186,7 @@ class FlatModule:
         one_by_one = slow if self.one_by_one is None else self.one_by_one
         with self._evaluation():
             if one_by_one or not len(w):  # of no networks at all one of zeros has the shape
-                if self._convolves and self._plain and w.device.type == "cpu":
+                if self._pools and w.device.type == "cpu" and w.dtype == torch.float32:
                     positional = tuple(map(_channels_last, positional))
                 rows = w.unbind() or (w.new_zeros(self.dim),)
                 return torch.stack([one(self.unflatten(row)) for row in rows])[: len(w)]
@@ -259,11 +259,22 @@ class FlatModule:
         return torch.cat(scales)
 
 
-def _channels_last(inputs: Tensor) -> Tensor:
-    """The same numbers; colour images pixel by pixel in memory, as torch convolves and pools faster on a CPU.
+_PIXEL_BY_PIXEL = (nn.Sequential, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Linear)
+"""Layers that take :func:`_channels_last`; with a group norm it is slower, and a ``view`` cannot be had."""
 
-    A module of one's own may ask for a ``view`` that is not to be had then.
-    """
+
+def _convolves_and_pools(module: nn.Module) -> bool:
+    """Whether a module is of such layers alone, without hooks, and has convolutions of all channels and max pooling."""
+    parts = list(module.modules())
+    known = all(
+        type(part) in _PIXEL_BY_PIXEL and not (part._forward_hooks or part._forward_pre_hooks) for part in parts
+    )
+    grouped = any(isinstance(part, nn.Conv2d) and part.groups > 1 for part in parts)
+    return known and not grouped and any(isinstance(part, nn.MaxPool2d) for part in parts)
+
+
+def _channels_last(inputs: Tensor) -> Tensor:
+    """The same numbers; colour images pixel by pixel in memory, as torch convolves and pools faster on a CPU."""
     if inputs.ndim != 4 or inputs.shape[1] == 1 or torch._C._functorch.is_functorch_wrapped_tensor(inputs):
         return inputs
     return inputs.contiguous(memory_format=torch.channels_last)

@@ -293,8 +293,8 @@ def test_a_resumed_run_draws_the_same_samples(more, tmp_path, normal, monkeypatc
         ({"num_leapfrog": (2, 2)}, "num_leapfrog"),
         ({"adapt": True}, "target_acceptance"),
         ({"rng": torch.Generator().manual_seed(9)}, "seed"),
-        ({"log_prob": lambda x: quartic(x - 0.1)}, "log_prob, score"),
-        ({"initial": torch.ones(3, 3, dtype=torch.float64)}, "initial, log_prob, score"),
+        ({"log_prob": lambda x: quartic(x - 0.1)}, "log_prob, scores"),
+        ({"initial": torch.ones(3, 3, dtype=torch.float64)}, "initial, log_prob, scores"),
     ],
 )
 def test_the_checkpoint_of_other_chains_is_refused(changes, differs, tmp_path, normal):
@@ -550,7 +550,7 @@ def test_another_density_with_the_same_mode_is_another_run(tmp_path):
 
     path = tmp_path / "h.pt"
     run(centred(1.0), torch.zeros(4, 2), checkpoint=path)
-    with pytest.raises(GPVIError, match="what differs: log_prob, score"):
+    with pytest.raises(GPVIError, match="what differs: log_prob, scores"):
         run(centred(100.0), torch.zeros(4, 2), checkpoint=path)
     run(centred(1.0), torch.zeros(4, 2), checkpoint=path)
 

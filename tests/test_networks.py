@@ -227,30 +227,45 @@ class Viewing(nn.Module):
         self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4 * 4, 2)
 
     def forward(self, x):
-        return self.last(self.first(x).view(len(x), -1))
+        return self.last(functional.max_pool2d(self.first(x), 1).view(len(x), -1))
 
 
-def test_colour_images_are_laid_out_for_a_cpu_where_that_is_safe(rng, monkeypatch):
-    """A module of one's own may want its ``view``; the numbers and gradients are those of any other layout."""
-    seen = []
-    plain, viewing = cifar_cnn(3), Viewing()
-    for module in (plain, viewing):
-        first = module[0] if module is plain else module.first
-        first.register_forward_pre_hook(
-            lambda _, args: seen.append(args[0].is_contiguous(memory_format=torch.channels_last))
-        )
-    flat = FlatModule(plain)
+def with_a_hook() -> nn.Module:
+    module = cifar_cnn(3)
+    module[6].register_forward_hook(lambda part, args, out: out.view(len(out), -1))
+    return module
+
+
+LAID_OUT = {
+    "cifar": (lambda: cifar_cnn(3), torch.float32, True),
+    "float64": (lambda: cifar_cnn(3), torch.float64, False),
+    "a hook that asks for a view": (with_a_hook, torch.float32, False),
+    "group norm, slower so": (lambda: nn.Sequential(*cifar_cnn(3)[:3], nn.GroupNorm(4, 32)), torch.float32, False),
+    "one's own": (Viewing, torch.float32, False),
+}
+
+
+@pytest.mark.parametrize(("make", "dtype", "expected"), LAID_OUT.values(), ids=LAID_OUT)
+def test_which_networks_have_colour_images_laid_out_for_a_cpu(make, dtype, expected, rng, monkeypatch):
+    seen, flat = [], FlatModule(make())
+    monkeypatch.setattr(networks, "_channels_last", lambda inputs: seen.append(inputs) or inputs)
+    side = 4 if make is Viewing else 32
+    flat(torch.zeros(2, flat.dim, dtype=dtype), torch.zeros(4, 3, side, side, dtype=dtype))
+    assert len(seen) == expected
+
+
+def test_the_layout_of_colour_images_changes_no_number_and_no_gradient(rng, monkeypatch):
+    flat = FlatModule(cifar_cnn(3))
     w = (0.1 * torch.randn(2, flat.dim, generator=rng)).requires_grad_()
     images = torch.randn(4, 3, 32, 32, generator=rng)
+    assert networks._channels_last(images).is_contiguous(memory_format=torch.channels_last)
 
     def gradient():
         outputs = flat(w, images)
         return outputs, torch.autograd.grad(outputs.square().sum(), w)[0]
 
     outputs, found = gradient()
-    FlatModule(viewing)(torch.zeros(1, FlatModule(viewing).dim), images[:, :, :4, :4])
-    assert seen == [True, True, False]
     monkeypatch.setattr(networks, "_channels_last", lambda inputs: inputs)
-    plain_outputs, expected = gradient()
-    assert_close(outputs, plain_outputs, rtol=1e-4, atol=1e-5)
+    plain, expected = gradient()
+    assert_close(outputs, plain, rtol=1e-4, atol=1e-5)
     assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))

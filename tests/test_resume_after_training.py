@@ -1,11 +1,16 @@
 """A run goes on in the process that began it, whatever training changed; what did not change is still compared."""
 
+import math
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.testing import assert_close
 
+from gpvi_lib import checkpoints
 from gpvi_lib.directions import SVGD
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.fitting import fit
@@ -33,10 +38,18 @@ def parameters(sampler):
     return torch.cat([p.detach().flatten() for p in sampler.parameters()])
 
 
+DRAWS = {
+    "torch": lambda: torch.randn(3),
+    "numpy": lambda: torch.as_tensor(np.random.randn(3)).float(),  # noqa: NPY002  # as augmentations draw
+    "python": lambda: torch.tensor([random.gauss() for _ in range(3)]),
+}
+
+
 class Augmented(torch.utils.data.Dataset):
     """Inputs with fresh noise each time that they are read."""
 
-    def __init__(self):
+    def __init__(self, draw):
+        self.draw = draw
         self.inputs = torch.randn(DATA, 3, generator=seeded())
         self.answers = self.inputs.sum(-1)
 
@@ -44,34 +57,47 @@ class Augmented(torch.utils.data.Dataset):
         return DATA
 
     def __getitem__(self, i):
-        return self.inputs[i] + 0.1 * torch.randn(3), self.answers[i]
+        return self.inputs[i] + 0.1 * self.draw(), self.answers[i]
 
 
-def streamed():
-    return StreamedPosterior(mlp([3, 4, 1]), NormalLikelihood(0.5), Augmented())
+def streamed(draw, scale=0.5, **settings):
+    return StreamedPosterior(mlp([3, 4, 1]), NormalLikelihood(scale), Augmented(draw), **settings)
 
 
-def test_data_that_augment_at_random_are_the_same_data(tmp_path):
-    target, checkpoint = streamed(), tmp_path / "run.pt"
-    for steps in (3, 6):
+def seed_all(seed):
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed)
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_data_that_augment_at_random_are_the_same_data(draw, tmp_path):
+    """As a new process has them too: another target object, other states of the global generators."""
+    checkpoint = tmp_path / "run.pt"
+
+    def run(steps, target):
         trained(MeanField(torch.zeros(target.dim), 0.1), target, steps, checkpoint, batch_size=10)
-    other = streamed()
-    other.prior = type(other.prior)(3 * other.prior.scale)
-    with pytest.raises(GPVIError, match="another run.*target.prior"):
-        trained(MeanField(torch.zeros(target.dim), 0.1), other, 9, checkpoint, batch_size=10)
+
+    for seed, steps in ((1, 3), (2, 6)):
+        seed_all(seed)
+        run(steps, streamed(draw))
+    for changes in ({"scale": 5.0}, {"power": 0.01}):
+        with pytest.raises(GPVIError, match="another run.*target"):
+            run(9, streamed(draw, **changes))
 
 
-def test_saving_takes_no_draw_of_the_global_generator(tmp_path):
-    """The data set above augments by it, and the probes of a checkpoint read data."""
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_a_checkpoint_takes_no_draw_of_the_global_generators(draw, tmp_path):
+    """The data above augment by them, and a run that is saved reads data to tell it from others."""
 
     def run(**settings):
-        torch.manual_seed(1)
-        target = streamed()
+        seed_all(1)
+        target = streamed(draw)
         sampler = MeanField(torch.zeros(target.dim), 0.1)
         trained(sampler, target, 5, batch_size=10, **settings)
-        return parameters(sampler)
+        return parameters(sampler), torch.randn(1), np.random.randn(), random.random()  # noqa: NPY002
 
-    assert torch.equal(run(), run(checkpoint=tmp_path / "run.pt", checkpoint_seconds=0))
+    assert str(run()) == str(run(checkpoint=tmp_path / "run.pt", checkpoint_seconds=0))
 
 
 class WithBuffers(Sampler):
@@ -113,17 +139,18 @@ def test_buffers_that_training_moved_are_no_other_run(layers, tmp_path):
         trained(parts, gaussian, 9, checkpoint, objective)
 
 
-def test_a_callback_that_anneals_the_power_goes_on(tmp_path):
+def tempered(power=0.1):
+    """A posterior, and a callback that brings it to the power 1 at 18 steps."""
     inputs = torch.randn(50, 2, generator=seeded())
+    target = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), inputs, inputs.sum(-1), power=power)
 
-    def tempered():
-        target = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), inputs, inputs.sum(-1), power=0.1)
+    def anneal(step, sampler):
+        target.power = min(1.0, power + step / 20)
 
-        def anneal(step, sampler):
-            target.power = min(1.0, 0.1 + step / 20)
+    return target, {"callback": anneal, "callback_every": 1}
 
-        return target, {"callback": anneal, "callback_every": 1}
 
+def test_a_callback_that_anneals_the_power_goes_on(tmp_path):
     target, settings = tempered()
     whole = MeanField(torch.zeros(target.dim), 0.1)
     trained(whole, target, 10, **settings)
@@ -137,8 +164,36 @@ def test_a_callback_that_anneals_the_power_goes_on(tmp_path):
         trained(parts, target, 12, tmp_path / "run.pt", **settings)
 
 
+def test_a_run_that_begins_where_another_was_annealed_to_is_another_run(tmp_path):
+    target, settings = tempered()
+    trained(MeanField(torch.zeros(target.dim), 0.1), target, 20, tmp_path / "run.pt", **settings)
+    assert target.power == 1
+    other, _ = tempered(1.0)
+    log = {"callback": lambda step, sampler: None, "callback_every": 1}
+    for new in (target, other):
+        with pytest.raises(GPVIError, match=r"what differs: target\)"):
+            trained(MeanField(torch.zeros(target.dim), 0.1), new, 20, tmp_path / "run.pt", **log)
+
+
+def test_an_attribute_of_a_trained_sampler_is_compared_with_what_training_left(tmp_path):
+    class Warm(MeanField):
+        heat = 2.0
+
+        def rsample(self, n, rng):
+            return self.heat * super().rsample(n, rng)
+
+    sampler, gaussian, checkpoint = Warm(torch.zeros(2), 0.1), Gaussian(torch.ones(2), torch.eye(2)), tmp_path / "run"
+    sampler.heat = 2.0
+    objective, cool = ParVI(SVGD(), 8), {"callback": lambda step, it: setattr(it, "heat", 2 - step / 10)}
+    for steps in (3, 6):
+        trained(sampler, gaussian, steps, checkpoint, objective, callback_every=1, **cool)
+    sampler.heat = 7.0
+    with pytest.raises(GPVIError, match=r"what differs: sampler.heat\)"):
+        trained(sampler, gaussian, 9, checkpoint, objective, callback_every=1, **cool)
+
+
 class Lazy:
-    """A linear regression that keeps its products of all data once they are asked for."""
+    """A linear regression that keeps its products of all data once they are asked for, as before a training."""
 
     dim, num_data, _gram = 2, 50, None
 
@@ -158,14 +213,56 @@ class Lazy:
 
 
 def test_what_a_target_keeps_once_it_is_asked_is_no_other_run(tmp_path):
-    target, checkpoint = Lazy(), tmp_path / "run.pt"
-    trained(MeanField(torch.zeros(2), 0.1), target, 3, checkpoint, batch_size=10)
-    assert target.log_prob(torch.zeros(1, 2)).shape == (1,)
+    target, sampler, checkpoint = Lazy(), MeanField(torch.zeros(2), 0.1), tmp_path / "run.pt"
+    for steps in (3, 6):
+        trained(sampler, target, steps, checkpoint, batch_size=10)
     assert target._gram is not None
-    trained(MeanField(torch.zeros(2), 0.1), target, 6, checkpoint, batch_size=10)
     trained(MeanField(torch.zeros(2), 0.1), Lazy(), 9, checkpoint, batch_size=10)
     with pytest.raises(GPVIError, match=r"what differs: target\)"):
         trained(MeanField(torch.zeros(2), 0.1), Lazy(noise=0.5), 12, checkpoint, batch_size=10)
+
+
+def test_a_target_that_fails_in_a_callback_leaves_the_steps_done(tmp_path):
+    """What it left cannot be looked at then: that is no error of its own, and the checkpoint is there."""
+
+    class Once:
+        dim, num_data, broken = 2, None, False
+
+        def log_prob(self, x, batch=None):
+            if self.broken:
+                raise TimeoutError("the simulator is gone")
+            return -x.square().sum(-1)
+
+    target, sampler = Once(), MeanField(torch.zeros(2), 0.1)
+
+    def callback(step, sampler):
+        if step == 4:
+            target.broken = True
+            raise KeyError("mine")
+
+    settings = {"callback": callback, "callback_every": 1, "checkpoint": tmp_path / "run.pt"}
+    with pytest.raises(KeyError, match="mine"):
+        trained(sampler, target, 9, **settings)
+    target.broken = False
+    settings["callback"] = lambda step, sampler: None
+    assert trained(sampler, target, 9, **settings).history[-1]["step"] == 9
+
+
+def test_the_target_is_not_asked_for_each_checkpoint(tmp_path):
+    class Counting(Gaussian):
+        calls = 0
+
+        def log_prob(self, x, batch=None):
+            self.calls += 1
+            return super().log_prob(x)
+
+    calls = []
+    for seconds in (60.0, 0.0):
+        target = Counting(torch.ones(2), torch.eye(2))
+        path = tmp_path / f"{seconds}.pt"
+        trained(MeanField(torch.zeros(2), 0.1), target, 20, path, checkpoint_seconds=seconds)
+        calls.append(target.calls)
+    assert calls[0] == calls[1]
 
 
 @pytest.mark.filterwarnings("ignore:hmc")  # of so few proposals the acceptance is by luck
@@ -191,3 +288,23 @@ def test_chains_from_a_mode_go_on_where_sums_are_rounded_in_another_way(tmp_path
     assert_close(after[: len(before)], before)
     with pytest.raises(GPVIError, match="another run.*score"):
         run(8, torch.arange(500), noise=0.1001)
+
+
+@pytest.mark.filterwarnings("ignore:hmc")
+def test_chains_with_an_edge_nearby_are_told_apart_and_earlier_checkpoints_go_on(tmp_path):
+    checkpoint, start = tmp_path / "run.pt", torch.full((4, 1), 0.01)
+
+    def run(steps, slope):
+        settings = {"step_size": 0.001, "num_leapfrog": 1, "burn_in": 1, "seed": 0, "progress": False}
+        density = lambda x: -slope * ((x[:, 0] / 0.01).sqrt() - 1)  # noqa: E731
+        return hmc(density, start, num_steps=steps, checkpoint=checkpoint, **settings).samples
+
+    run(3, 2.0)
+    with pytest.raises(GPVIError, match="another run.*score"):
+        run(5, 5.0)
+    state = checkpoints.load(checkpoint, torch.device("cpu"))
+    near, both = state["run"].pop("scores")
+    assert math.isnan(near) and math.isfinite(both)
+    state["run"]["score"] = [both, near]
+    checkpoints.save(checkpoint, state)
+    assert len(run(5, 2.0)) == 4

@@ -1,11 +1,13 @@
 """What a target is, and the checked way to evaluate one."""
 
 import math
+import random
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -328,6 +330,33 @@ def _refuse_not_finite(target: Target, name: str, tensor: Tensor) -> None:
 
 
 @torch.no_grad()
+@contextmanager
+def same_draws(device: torch.device) -> Iterator[None]:
+    """Inside, the global generators of torch, NumPy and Python start from a seed; outside they go on as if untouched.
+
+    For looks at data that are augmented at random: each sees the same, and changes nothing.
+
+    Example:
+        >>> with same_draws(torch.device("cpu")):
+        ...     first = torch.randn(1)
+        >>> with same_draws(torch.device("cpu")):
+        ...     bool(torch.randn(1) == first)
+        True
+    """
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # others draw from it
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(0)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        random.seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
+
+
 def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], apart: bool = False) -> None:
     """Refuse a log-density whose number for one point depends on the others, at two points near the first of ``x``.
 

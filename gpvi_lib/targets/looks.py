@@ -79,8 +79,8 @@ def grows_outwards(
     r"""Whether a density rises away from its own samples, as the negative of a log-density does.
 
     Stein's identity is ``E_p[∇log p·(x - x̄)] = -d``. Here it has to be above ``+d`` at the samples, and positive at
-    points 10, 100 and 1,000 times as far from their mean: a sampler that sits between two modes sees the first alone. ``s`` is
-    the score at the samples, where it is known.
+    points 10, 100 and 1,000 times as far from their mean: a sampler that sits between two modes sees the first alone.
+    ``s`` is the score at the samples, where it is known.
 
     Example:
         >>> x = 2 * torch.randn(50, 3, generator=torch.Generator().manual_seed(0))

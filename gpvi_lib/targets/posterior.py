@@ -20,6 +20,7 @@ from gpvi_lib.checks import check_count, check_instance, check_positive, chosen_
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.networks import FlatModule
 from gpvi_lib.several import Several, as_inputs, check_tensor, structure
+from gpvi_lib.targets.base import same_draws
 from gpvi_lib.targets.likelihoods import CategoricalLikelihood, NormalLikelihood
 from gpvi_lib.targets.priors import NormalPrior, check_prior
 
@@ -430,7 +431,7 @@ class Posterior:
             return False
         try:
             return not self._tied(weights.double(), all_rows.double(), [part.double() for part in parts])
-        except RuntimeError:  # a tensor of the module's own is of float32
+        except Exception:  # the module wants float32
             return False
 
     @staticmethod
@@ -626,7 +627,8 @@ class StreamedPosterior(Posterior):
         self.dataset, self.device = dataset, torch.device(device)
         number = len(dataset)
         self._outputs: Tensor | None = None  # of one network at one datum, once that is known to be right
-        few = self._read(evenly_spaced(number, PROBED))
+        with same_draws(self.device):
+            few = self._read(evenly_spaced(number, PROBED))
         super().__init__(module, likelihood, *few, prior, power, held_out)
         self.num_data = number
         with torch.no_grad():
