@@ -143,8 +143,7 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
     Raises:
         GPVIError: if something differs, naming it; so does what only one of the two has.
     """
-    tolerance = CLOSE_DOUBLE if dtype == torch.float64 else CLOSE
-    differs = differing(own, saved, tolerance)
+    differs = differing(own, saved, closeness(dtype))
     if differs:
         earlier = " or of an earlier version" if not any(name in saved and name in own for name in differs) else ""
         start = "make the sampler anew from its seed, " if differs == ["first parameters"] else ""
@@ -154,6 +153,16 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
             f"(what differs: {', '.join(differs[:MOST_NAMED] + more)}): "
             f"{start}delete it, or give another path; with all as it was the run goes on"
         )
+
+
+def closeness(dtype: torch.dtype) -> float:
+    """Relative difference up to which two sums that were computed in a precision are the same.
+
+    Example:
+        >>> closeness(torch.float32), closeness(torch.float64)
+        (1e-05, 1e-10)
+    """
+    return CLOSE_DOUBLE if dtype == torch.float64 else CLOSE
 
 
 def differing(own: dict, saved: dict, tolerance: float = 0.0) -> list[str]:

@@ -242,22 +242,23 @@ class Training:
         """
         parameters = list(self.sampler.parameters())
         points = _points(self.target.dim, parameters[0])
-        return (
-            self.settings
-            | {
-                "seed": self.rng.initial_seed(),
-                "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
-                "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
-            }
-            | {"target": _probed(self.target, points, self._probing())}
-            | _plain(self.sampler)
-            | _held(self.sampler)
-            | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
-            | {PARAMETERS: checkpoints.checksum(dict(self.sampler.named_parameters()))}
-            | checkpoints.of_data(self.target)
-            | checkpoints.of_priors(self.target, *points)
-            | _made_with(self.objective)
-        )
+        with same_draws(self.rng.device):
+            return (
+                self.settings
+                | {
+                    "seed": self.rng.initial_seed(),
+                    "device": self.rng.device.type,  # a generator of a GPU has another state than a CPU's
+                    "sampler": [*_kinds(self.sampler), *([*p.shape, str(p.dtype)] for p in parameters)],
+                }
+                | {"target": _probed(self.target, points, self._probing())}
+                | _plain(self.sampler)
+                | _held(self.sampler)
+                | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
+                | {PARAMETERS: checkpoints.checksum(dict(self.sampler.named_parameters()))}
+                | checkpoints.of_data(self.target)
+                | checkpoints.of_priors(self.target, *points)
+                | _made_with(self.objective)
+            )
 
     def _probing(self) -> list[Tensor | None]:
         """The data that the target is probed on: the first ones, and some of all."""
@@ -321,7 +322,8 @@ class Training:
         moved = {PARAMETERS, HELD, *checkpoints.differing(checkpoints.digest(buffers), {n: saved[n] for n in buffers})}
         left = _left.get(self.sampler, {}).get(path.resolve())
         if left is not None:
-            moved |= self.identity.keys() - checkpoints.differing(self.identity, left, checkpoints.CLOSE)
+            close = checkpoints.closeness(next(self.sampler.parameters()).dtype)
+            moved |= self.identity.keys() - checkpoints.differing(self.identity, left, close)
         kept = {name: value for name, value in self.identity.items() if name not in moved}
         self.identity = kept | {name: saved[name] for name in moved if name in saved}
 
@@ -430,42 +432,42 @@ def fit(
     else:
         _check_start(sampler, target, batch_size)
         objective.check(sampler)
-    if _calls_at(state.step, steps, callback_every) and not state.called:
-        _call(callback, state, checkpoint, label)
-    report_every = math.ceil(steps / DIAGNOSTICS)
-    check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
-    schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
-    with (
-        tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar,
-        checkpoints.interrupt_held(checkpoint is not None) as interrupted,
-        state.left_behind(checkpoint),
-    ):
-        while state.step < steps:
-            started = time.perf_counter()
-            state.decay(steps)
-            state.reported = state.step + 1 == steps or (state.step + 1) % report_every == 0
-            try:
-                loss = state.advance()
-            except torch.linalg.LinAlgError as error:
-                raise DivergedError(f"{label}: step {state.step + 1}: {_of_singular(error)}") from error
-            except DivergedError as error:
-                raise DivergedError(f"{label}: step {state.step + 1}: {error}") from error
-            if state.step % check_every == 0 or state.step == steps:
-                _check_loss(loss, label, state.step)
-            state.result.seconds += time.perf_counter() - started
-            if state.reported:
-                state.report()
-            if _calls_at(state.step, steps, callback_every):
-                _call(callback, state, checkpoint, label)
-            if state.reported:
-                bar.set_postfix(state.status(loss), refresh=False)
-            bar.update()
-            schedule.keep(partial(_save, state, label), label, f"step {state.step}", interrupted)
-    _check_parameters(sampler, label, steps)
-    if checkpoint is not None:
-        state.save(checkpoint)
-    _warn_of_folds(objective, state.result)
-    _warn_of_growth(sampler, target)
+    with state.left_behind(checkpoint):
+        if _calls_at(state.step, steps, callback_every) and not state.called:
+            _call(callback, state, checkpoint, label)
+        report_every = math.ceil(steps / DIAGNOSTICS)
+        check_every = CUDA_CHECK_EVERY if rng.device.type == "cuda" else 1
+        schedule = checkpoints.Schedule(checkpoint, checkpoint_seconds)
+        with (
+            tqdm(total=steps, initial=state.step, desc=label, disable=not progress, leave=False) as bar,
+            checkpoints.interrupt_held(checkpoint is not None) as interrupted,
+        ):
+            while state.step < steps:
+                started = time.perf_counter()
+                state.decay(steps)
+                state.reported = state.step + 1 == steps or (state.step + 1) % report_every == 0
+                try:
+                    loss = state.advance()
+                except torch.linalg.LinAlgError as error:
+                    raise DivergedError(f"{label}: step {state.step + 1}: {_of_singular(error)}") from error
+                except DivergedError as error:
+                    raise DivergedError(f"{label}: step {state.step + 1}: {error}") from error
+                if state.step % check_every == 0 or state.step == steps:
+                    _check_loss(loss, label, state.step)
+                state.result.seconds += time.perf_counter() - started
+                if state.reported:
+                    state.report()
+                if _calls_at(state.step, steps, callback_every):
+                    _call(callback, state, checkpoint, label)
+                if state.reported:
+                    bar.set_postfix(state.status(loss), refresh=False)
+                bar.update()
+                schedule.keep(partial(_save, state, label), label, f"step {state.step}", interrupted)
+        _check_parameters(sampler, label, steps)
+        if checkpoint is not None:
+            state.save(checkpoint)
+        _warn_of_folds(objective, state.result)
+        _warn_of_growth(sampler, target)
     return state.result
 
 
@@ -492,16 +494,15 @@ def _points(dim: int, like: Tensor) -> list[Tensor]:
 def _probed(target: Target, points: list[Tensor], batches: list[Tensor | None]) -> list[float]:
     """A target at each of the points, on each of the batches, NaN where it is not defined."""
     found = []
-    with same_draws(points[0].device):
-        for x in points:
-            for batch in batches:
-                rows = None if batch is None else batch.to(x.device)
-                try:
-                    with torch.no_grad():
-                        value = float(log_prob(target, x, rows))
-                except (ValueError, RuntimeError):  # a target may be defined where the samples are, and not there
-                    value = math.nan
-                found.append(value)
+    for x in points:
+        for batch in batches:
+            rows = None if batch is None else batch.to(x.device)
+            try:
+                with torch.no_grad():
+                    value = float(log_prob(target, x, rows))
+            except Exception:  # a target may be defined where the samples are, and not there
+                value = math.nan
+            found.append(value)
     return found
 
 

@@ -18,7 +18,7 @@ from gpvi_lib import checkpoints
 from gpvi_lib.checks import check_count, check_points, check_positive, chosen_rng
 from gpvi_lib.errors import GPVIError
 from gpvi_lib.paths import require_writable
-from gpvi_lib.targets.base import check_fixed, check_precision, check_rows, points_differ
+from gpvi_lib.targets.base import check_fixed, check_precision, check_rows, points_differ, same_draws
 from gpvi_lib.targets.looks import add_hint, grows_outwards, wrong_sign
 from gpvi_lib.targets.posterior import SignWarning
 
@@ -265,7 +265,7 @@ class _Chains:
         rng = torch.Generator().manual_seed(0)
         away = torch.randn(self.x.shape, generator=rng, dtype=self.x.dtype, device="cpu")
         beside = self.x + 0.1 * away.to(self.x.device)
-        with _without_argument_checks():
+        with _without_argument_checks(), same_draws(self.x.device):
             value, gradient = value_and_score(self.log_prob, beside)
             prior = checkpoints.of_priors(self.target, self.x, beside)
         there, near = float(self.gradient.abs().sum()), float(gradient.abs().sum())

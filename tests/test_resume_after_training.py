@@ -1,7 +1,9 @@
 """A run goes on in the process that began it, whatever training changed; what did not change is still compared."""
 
 import math
+import os
 import random
+import signal
 
 import numpy as np
 import pytest
@@ -13,13 +15,14 @@ from torch.testing import assert_close
 from gpvi_lib import checkpoints
 from gpvi_lib.directions import SVGD
 from gpvi_lib.errors import GPVIError
-from gpvi_lib.fitting import fit
+from gpvi_lib.fitting import Training, fit
 from gpvi_lib.hamiltonian import hmc
 from gpvi_lib.networks import mlp
 from gpvi_lib.objectives import NegativeELBO, ParVI
 from gpvi_lib.optimizers import Adam
 from gpvi_lib.samplers import MeanField, Sampler
-from gpvi_lib.targets import Gaussian, NormalLikelihood, Posterior, StreamedPosterior
+from gpvi_lib.targets import Gaussian, NormalLikelihood, NormalPrior, Posterior, StreamedPosterior
+from gpvi_lib.targets.base import check_rows
 
 DATA = 60
 
@@ -190,6 +193,119 @@ def test_an_attribute_of_a_trained_sampler_is_compared_with_what_training_left(t
     sampler.heat = 7.0
     with pytest.raises(GPVIError, match=r"what differs: sampler.heat\)"):
         trained(sampler, gaussian, 9, checkpoint, objective, callback_every=1, **cool)
+
+
+@pytest.mark.parametrize("fails_at", [(0,), (5, 5), (0, 3, 7)], ids=str)
+def test_a_callback_that_fails_after_it_changed_the_target_is_asked_again(fails_at, tmp_path):
+    target, settings = tempered()
+    anneal, left = settings["callback"], list(fails_at)
+
+    def failing(step, sampler):
+        anneal(step, sampler)
+        if left and step == left[0]:
+            left.pop(0)
+            target.power = 0.9 - 0.1 * len(left)
+            raise KeyError("mine")
+
+    sampler = MeanField(torch.zeros(target.dim), 0.1)
+    for _ in fails_at:
+        with pytest.raises(KeyError, match="mine"):
+            trained(sampler, target, 9, tmp_path / "run.pt", **settings | {"callback": failing})
+    trained(sampler, target, 9, tmp_path / "run.pt", **settings | {"callback": failing})
+    target, settings = tempered()
+    whole = MeanField(torch.zeros(target.dim), 0.1)
+    trained(whole, target, 9, **settings)
+    assert torch.equal(parameters(whole), parameters(sampler))
+
+
+def test_a_sampler_that_counts_its_draws_goes_on(tmp_path):
+    """Those that `fit` takes after the last step are its own affair."""
+
+    class Counting(MeanField):
+        calls = 0
+
+        def rsample(self, n, rng):
+            self.calls += 1
+            return super().rsample(n, rng)
+
+    sampler, gaussian = Counting(torch.zeros(2), 0.1), Gaussian(torch.ones(2), torch.eye(2))
+    for steps in (3, 6):
+        assert trained(sampler, gaussian, steps, tmp_path / "run.pt").history == []
+
+
+def test_a_small_change_of_a_float64_target_after_training_is_seen(tmp_path):
+    target = Gaussian(torch.ones(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64))
+    sampler = MeanField(torch.zeros(2, dtype=torch.float64), 0.1)
+    trained(sampler, target, 3, tmp_path / "run.pt")
+    target.log_prob = lambda x, batch=None: (1 + 5e-6) * Gaussian.log_prob(target, x)
+    with pytest.raises(GPVIError, match=r"what differs: target\)"):
+        trained(sampler, target, 6, tmp_path / "run.pt")
+
+
+@pytest.mark.parametrize("error", [AssertionError, ArithmeticError, IndexError, KeyError, TypeError, ValueError])
+def test_a_target_may_fail_where_no_sample_is(error, tmp_path):
+    class Far:
+        dim, num_data = 2, None
+
+        def log_prob(self, x, batch=None):
+            if bool((x < 50).any()):
+                raise error("too near")
+            return -(x - 100).square().sum(-1)
+
+    for steps in (2, 4):
+        trained(MeanField(torch.full((2,), 100.0), 0.1), Far(), steps, tmp_path / "run.pt")
+
+
+def test_ctrl_c_while_the_end_is_looked_at_stops_the_program(tmp_path, monkeypatch):
+    """All steps are done and saved: the interrupt is for what comes after."""
+    identify, looks = Training.identify, []
+
+    def interrupted(self):
+        looks.append(1)
+        if len(looks) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return identify(self)
+
+    monkeypatch.setattr(Training, "identify", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trained(MeanField(torch.zeros(2), 0.1), Gaussian(torch.ones(2), torch.eye(2)), 3, tmp_path / "run.pt")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert checkpoints.load(tmp_path / "run.pt", torch.device("cpu"))["step"] == 3
+
+
+def test_a_prior_that_draws_is_looked_at_with_the_same_draws(tmp_path):
+    class Noisy(NormalPrior):
+        def log_prob(self, w):
+            return super().log_prob(w) + torch.randn(len(w))
+
+    inputs = torch.randn(50, 2, generator=seeded())
+    for seed, steps in ((1, 3), (2, 6)):
+        seed_all(seed)
+        target = Posterior(mlp([2, 3, 1]), NormalLikelihood(0.5), inputs, inputs.sum(-1), NormalPrior(1.0))
+        target.prior = Noisy(1.0)
+        state = torch.get_rng_state()
+        sampler = MeanField(torch.zeros(target.dim), 0.1)
+        training = Training(sampler, target, NegativeELBO(2), optimizer=Adam(1e-2), rng=seeded())
+        found = training.identify()
+        assert torch.equal(state, torch.get_rng_state()) and found == training.identify(), steps
+
+
+def test_looks_at_the_rows_of_a_target_keep_no_graph():
+    seen = []
+
+    class Learned:
+        dim, num_data = 2, None
+
+        def log_prob(self, x, batch=None):
+            if not x.requires_grad:
+                seen.append(torch.is_grad_enabled())
+            return -x.square().sum(-1)
+
+    check_rows(Learned().log_prob, torch.zeros(3, 2))
+    assert seen and not any(seen)
 
 
 class Lazy:

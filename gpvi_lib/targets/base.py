@@ -329,7 +329,6 @@ def _refuse_not_finite(target: Target, name: str, tensor: Tensor) -> None:
         )
 
 
-@torch.no_grad()
 @contextmanager
 def same_draws(device: torch.device) -> Iterator[None]:
     """Inside, the global generators of torch, NumPy and Python start from a seed; outside they go on as if untouched.
@@ -347,7 +346,8 @@ def same_draws(device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(0)
         if device.type == "cuda":
-            torch.cuda.manual_seed(0)
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(0)
         np.random.seed(0)  # noqa: NPY002
         random.seed(0)
         try:
@@ -357,6 +357,7 @@ def same_draws(device: torch.device) -> Iterator[None]:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
+@torch.no_grad()
 def check_rows(density: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"], apart: bool = False) -> None:
     """Refuse a log-density whose number for one point depends on the others, at two points near the first of ``x``.
 

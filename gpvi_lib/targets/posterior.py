@@ -580,8 +580,9 @@ class StreamedPosterior(Posterior):
 
     :func:`fit` draws the indices of each minibatch, and this reads them: the order is that of ``rng``, so that a run
     can be repeated and resumed, which the shuffle of a ``DataLoader`` would not allow. A checkpoint sees other data
-    only in the few rows that :func:`fit` reads to tell runs apart. :func:`fit` needs a ``batch_size``. Without a
-    minibatch, as in :func:`check`, ``log_prob`` reads all data once, a part at a time.
+    only in the few rows that :func:`fit` reads to tell runs apart; augmented by the global generators of torch, NumPy
+    or Python they are the same each time, by a generator of the dataset's own they are not. :func:`fit` needs a
+    ``batch_size``. Without a minibatch, as in :func:`check`, ``log_prob`` reads all data once, a part at a time.
 
     Args:
         module, likelihood, prior, power, held_out: as of :class:`Posterior`.
