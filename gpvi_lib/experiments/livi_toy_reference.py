@@ -46,14 +46,7 @@ class LastLayerIntegrated(HiddenLayerPosterior):
 CHAINS = {
     "smoke": {"chains": 4, "num_leapfrog": [2, 4], "num_steps": 12, "burn_in": 4, "thin": 1, "kept": 30},
     "quick": {"chains": 8, "num_leapfrog": [10, 30], "num_steps": 120, "burn_in": 60, "thin": 1, "kept": 200},
-    "paper": {
-        "chains": 32,
-        "num_leapfrog": [50, 150],
-        "num_steps": 10_000,
-        "burn_in": 1_000,
-        "thin": 45,
-        "kept": 2_000,
-    },
+    "paper": {"chains": 32, "num_leapfrog": [50, 150], "num_steps": 1_500, "burn_in": 500, "thin": 5, "kept": 2_000},
 }
 
 
