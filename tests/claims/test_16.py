@@ -32,7 +32,7 @@ def path(method, key):
 
 
 def test_how_many_epochs_the_runs_have():
-    assert open_category.SIZES["cifar10"]["epochs"] == {"short": 3, "published": 200}
+    assert open_category.SIZES["cifar10"]["epochs"] == {"short": 3, "thirty": 30, "published": 200}
     assert "We trained six methods for three of the 200 epochs, one seed each," in of_records.told("16")
 
 
