@@ -360,9 +360,10 @@ def hmc(
         progress: whether to show a bar with the time left.
 
     Warns:
-        AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted, or less
-            than 0.1 in some of the chains; if ``adapt`` made the step more than 10,000 times as large; or if log p is
-            so large after the burn-in that rounding decides.
+        AcceptanceWarning: if less than 0.1 or more than 0.99 of the proposals after the burn-in were accepted (more
+            than halfway from a ``target_acceptance`` above 0.98 to 1), or less than 0.1 in some of the chains; if
+            ``adapt`` made the step more than 10,000 times as large; or if log p is so large after the burn-in that
+            rounding decides.
         SignWarning: if ``log_prob`` grows without end away from the draws, as the negative of a log-density does.
 
     Raises:
