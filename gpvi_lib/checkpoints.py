@@ -27,6 +27,9 @@ CHECKSUM = "checksum"
 CLOSE, CLOSE_DOUBLE = 1e-5, 1e-10
 """Relative difference up to which two sums are the same: other threads, or another device, add in another order."""
 
+PARAMETERS = "first parameters"
+"""Name, in what identifies a run, of the fingerprint of a sampler's parameters as training found them."""
+
 MOST_NAMED = 20
 """So many of the things in which two runs differ are named."""
 
@@ -146,7 +149,7 @@ def refuse_another_run(path: Path, own: dict, saved: dict, dtype: torch.dtype = 
     differs = differing(own, saved, closeness(dtype))
     if differs:
         earlier = " or of an earlier version" if not any(name in saved and name in own for name in differs) else ""
-        start = "make the sampler anew from its seed, " if differs == ["first parameters"] else ""
+        start = "make the sampler anew from its seed, " if differs == [PARAMETERS] else ""
         more = [f"{len(differs) - MOST_NAMED} more"] if len(differs) > MOST_NAMED else []
         raise GPVIError(
             f"{path} is the checkpoint of another run{earlier} "

@@ -140,8 +140,8 @@ KEPT = ("step", "sampler", "optimizer", "objective", "batches", "rng", "history"
 LEAVES = (Tensor, str, float, int)
 """Arguments of an objective that are kept as they are."""
 
-PARAMETERS, HELD = "first parameters", "tensors of the sampler"
-"""Names of the fingerprints of a sampler's parameters, and of its tensors that are neither these nor buffers."""
+HELD = "tensors of the sampler"
+"""Name of the fingerprint of those that are neither parameters nor buffers."""
 
 _left: "weakref.WeakKeyDictionary[Sampler, dict[Path, dict]]" = weakref.WeakKeyDictionary()
 """By sampler and checkpoint, how this process last left what identifies a run."""
@@ -254,7 +254,7 @@ class Training:
                 | _plain(self.sampler)
                 | _held(self.sampler)
                 | checkpoints.digest({f"sampler.{name}": buffer for name, buffer in self.sampler.named_buffers()})
-                | {PARAMETERS: checkpoints.checksum(dict(self.sampler.named_parameters()))}
+                | {checkpoints.PARAMETERS: checkpoints.checksum(dict(self.sampler.named_parameters()))}
                 | checkpoints.of_data(self.target)
                 | checkpoints.of_priors(self.target, *points)
                 | _made_with(self.objective)
@@ -319,7 +319,8 @@ class Training:
         and what is still as this process left it, such as a target whose power was annealed.
         """
         buffers = {f"sampler.{name}": buffer for name, buffer in trained.items() if f"sampler.{name}" in saved}
-        moved = {PARAMETERS, HELD, *checkpoints.differing(checkpoints.digest(buffers), {n: saved[n] for n in buffers})}
+        moved = {checkpoints.PARAMETERS, HELD}
+        moved |= {*checkpoints.differing(checkpoints.digest(buffers), {name: saved[name] for name in buffers})}
         left = _left.get(self.sampler, {}).get(path.resolve())
         if left is not None:
             close = checkpoints.closeness(next(self.sampler.parameters()).dtype)
